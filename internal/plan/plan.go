@@ -1,0 +1,217 @@
+// Package plan is what a pipeline is compiled to, whether it was written in Go (package engine) or in YAML
+// (package spec), and what package internal/exec runs.
+//
+// A plan has one Task per source partition: the whole chain of steps from decoding to the map-side combine,
+// fused by whoever compiled it. A task hands over, for each exchange it feeds, combined deltas by key. Between
+// the stages lie only bytes: deltas of all tasks of a batch are merged per shard, in key order and, for equal
+// keys, in source-partition order, and update a state or feed a later stage. Nothing in a plan depends on the
+// number of cores.
+package plan
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/state"
+)
+
+// DefaultShards is the number of shards of a pipeline's key space, fixed when it is first run.
+const DefaultShards = 256
+
+// OnBad is what happens to a record that can't be decoded or whose function fails.
+type OnBad uint8
+
+const (
+	Stop OnBad = iota // the pipeline stops with the record's place and the cause
+	Skip              // the record goes to the local state _rejected, in the same commit
+)
+
+// Plan is a compiled pipeline.
+type Plan struct {
+	Name string
+	// Text is a canonical description of everything that decides the results: sources, steps, states. Its hash is
+	// the plan's hash in the ledger. Limits and comments are no part of it.
+	Text string
+	// Lines describe the plan for people: one line per source, step, exchange and state (validate prints them).
+	Lines []string
+
+	Sources   []*Source   // by ID
+	Exchanges []*Exchange // an exchange is fed by sources and by exchanges before it only
+	Persists  []*Persist
+	Statics   []*Static
+
+	Batch Limits
+	Dir   string // data directory as configured; empty: decided by the command
+}
+
+// Limits are the settings of batching. Zero values stand for the defaults.
+type Limits struct {
+	MaxRecords int64 // per source partition and batch; 0: adaptive, at most DefaultMaxRecords
+	MaxBytes   int64 // raw bytes of all that is in flight; 0: DefaultMaxBytes
+	MaxPending int   // batches in flight; 0: DefaultMaxPending
+	Interval   time.Duration
+	Timeout    time.Duration // of one attempt, after which it counts as a transient failure; 0: none
+	Retry      Retry
+}
+
+// Defaults of Limits.
+const (
+	DefaultMaxRecords = 200_000
+	DefaultMaxBytes   = 64 << 20
+	DefaultMaxPending = 4
+)
+
+// Retry is the policy for transient failures.
+type Retry struct {
+	Min, Max time.Duration // back-off; 0: 100 ms and 30 s
+	Attempts int           // per txid; 0: for ever
+	For      time.Duration // per txid, since its first failure; 0: for ever
+}
+
+// Source is one source and the chain of steps that begins at it.
+type Source struct {
+	ID      string
+	Open    func(env Env) (emitter.Emitter, error)
+	NewTask func() Task
+	OnBad   OnBad
+	Time    *EventTime // nil: the source has no event time
+}
+
+// Env is what a source is opened with.
+type Env struct {
+	Logger hclog.Logger
+	Dir    string // the pipeline's data directory
+}
+
+// EventTime is a source's rule for the watermark.
+type EventTime struct {
+	Lateness time.Duration
+	Idle     time.Duration // 0: DefaultIdle
+	Future   time.Duration // a time further than this ahead of the batch's clock is turned away; 0: DefaultFuture
+}
+
+// Defaults of EventTime.
+const (
+	DefaultIdle   = time.Minute
+	DefaultFuture = time.Hour
+)
+
+// Task runs the chain of one source partition (or, in a later stage, of one shard), for one batch at a time. A
+// task isn't used by two goroutines at once; it keeps its buffers from batch to batch.
+type Task interface {
+	// Begin starts a batch. Whatever an earlier batch left is dropped.
+	Begin(tc *TaskContext) error
+	// Process takes the next records, in offset order.
+	Process(c *batch.Chunk) error
+	// End completes tc.Out.
+	End() error
+}
+
+// StageTask is the Task of a later stage: it takes the merged rows of one shard in key order.
+type StageTask interface {
+	Begin(tc *TaskContext) error
+	// Row takes one key with its merged delta (batch aggregates) or its new value (states).
+	Row(key, value []byte) error
+	End() error
+}
+
+// TaskContext is a task's view of its batch.
+type TaskContext struct {
+	Batch     *batch.Batch
+	Partition batch.Partition // zero in later stages
+	Shard     int             // in later stages
+	OnBad     OnBad
+	Future    time.Duration
+	// Careful asks the task to guard each user function by itself, so that a panic is a bad record of that step.
+	// Without it, the task may let panics through: the executor runs it again, careful.
+	Careful bool
+	// Watermarks holds, by index in Plan.Sources, what the batch before left; txstate.NoTime where there is none.
+	Watermarks []int64
+	// Statics holds, by index in Plan.Statics, what Static.Build returned.
+	Statics []any
+
+	// EventTime is the largest event time seen in this partition, in nanoseconds; the task raises it.
+	EventTime int64
+	// Out[i] receives the deltas for exchange i. Entries for exchanges that the task doesn't feed stay empty.
+	Out []*Deltas
+	// Persist[i] receives the rows for Plan.Persists[i], as that expects them; nil for none.
+	Persist []any
+	// Rejected are the rows turned away, in the order of their offsets.
+	Rejected []Rejected
+}
+
+// RejectKind says why a row was turned away.
+type RejectKind string
+
+const (
+	RejectBad    RejectKind = "bad"
+	RejectLate   RejectKind = "late"
+	RejectFuture RejectKind = "future"
+)
+
+// Rejected is a row that was turned away. Key and Value are the source record's own, copied.
+type Rejected struct {
+	Kind      RejectKind
+	Offset    int64
+	Timestamp int64
+	Key       []byte
+	Value     []byte
+	Step      string
+	Cause     string
+}
+
+// Exchange brings deltas with equal keys together and says what is done with them.
+type Exchange struct {
+	Name string // the stream's name, for errors and figures
+	// Merge appends to dst the combination of delta a, then b. It must be associative.
+	Merge func(dst, a, b []byte) ([]byte, error)
+	// State is updated with the merged deltas; nil for a batch aggregate.
+	State *State
+	// Next makes the tasks of the stage behind the exchange; nil if there is none.
+	Next func() StageTask
+	// FormatKey writes an encoded key for people, in errors.
+	FormatKey func(key []byte) string
+}
+
+// State is a state that an exchange updates.
+type State struct {
+	Schema state.Schema
+	// Mergeable states are written as merge operands, without reading: only where agg.Merge is exactly associative
+	// and nobody needs the new value within the batch.
+	Mergeable bool
+	// Update appends the new value to dst. old is nil where the key is absent. keep = false removes the key.
+	Update func(dst, old, delta []byte) (value []byte, keep bool, err error)
+}
+
+// Persist is a partitionPersist: rows kept per task and applied to a state one task after the other, in
+// source-partition order, with the writes of earlier ones visible.
+type Persist struct {
+	Name   string
+	Schema state.Schema
+	Apply  func(ctx context.Context, b *batch.Batch, p batch.Partition, rows any, st ReadWriter) error
+}
+
+// ReadWriter is a state under change by one batch. Reads see the batch's own writes.
+type ReadWriter interface {
+	state.Reader
+	Set(key, value []byte)
+	Delete(key []byte)
+}
+
+// Static is a table that is read whole when the pipeline starts and copied into the store.
+type Static struct {
+	Name string
+	Open func(env Env) (emitter.Emitter, error)
+	// Build makes the table that tasks find in TaskContext.Statics. The records may be kept.
+	Build func(parts []StaticPart) (any, error)
+}
+
+// StaticPart is the content of one partition of a static table's source.
+type StaticPart struct {
+	Partition batch.Partition
+	Chunk     batch.Chunk
+}

@@ -1,0 +1,81 @@
+// Package state defines what a pipeline keeps: schemas that describe a state to anyone who reads it, and the
+// write sets by which a batch changes it.
+//
+// A state is a map from encoded keys to encoded values. Its key space is cut into shards by a hash of the key;
+// within a shard, writes are ordered by key. Both encodings are defined in internal/value (keys, order
+// preserving) and package agg (values, self-describing).
+package state
+
+import (
+	"context"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Column is one field of a state's rows.
+type Column struct {
+	Name string `json:"name"`
+	// Type is the name of a value kind: "string", "int", "float", "decimal", "bool", "timestamp", "bytes", "list", "any".
+	Type string `json:"type"`
+	// Agg names the aggregate that a value column holds ("count", "sum", …); empty for keys.
+	Agg string `json:"agg,omitempty"`
+}
+
+// Window describes the windows of a windowed state; their start leads the key, as an order-preserving timestamp.
+type Window struct {
+	Size      int64 `json:"size"`      // nanoseconds
+	Offset    int64 `json:"offset"`    // nanoseconds from the epoch
+	Retention int64 `json:"retention"` // nanoseconds of batch time after the window closed
+}
+
+// Schema describes one state. It is stored with the state, so that a query needs neither program nor file.
+type Schema struct {
+	Name string `json:"name"`
+	// Kind is "aggregate" (values are agg cells), "rows" (values are encoded rows of Values' columns), or "opaque"
+	// (a user's own encoding).
+	Kind   string   `json:"kind"`
+	Key    []Column `json:"key"`
+	Values []Column `json:"values"`
+	Window *Window  `json:"window,omitempty"`
+}
+
+// Op is what a Write does.
+type Op uint8
+
+const (
+	Set    Op = iota // the value is replaced
+	Merge            // the value is a delta, merged by agg.Merge
+	Delete           // the key is removed
+)
+
+// Write is one change. Key and Value are encoded.
+type Write struct {
+	Op    Op
+	Key   []byte
+	Value []byte
+}
+
+// WriteSet is what one batch does to one state: for each shard the writes in key order, each key at most once.
+// It is immutable once it is handed over.
+type WriteSet struct {
+	State string
+	// Shards[i] are the writes of shard i; its length is the pipeline's number of shards.
+	Shards [][]Write
+	// DropWindows removes all rows of windows (encoded starts), before Shards is applied.
+	DropWindows [][]byte
+	// Digest is over the logical change.
+	Digest uint64
+	Writes int64
+}
+
+// Reader reads a state at one point: committed, or with the writes of batches in flight on top.
+type Reader interface {
+	// Get returns the value of key, or ok = false. The value may be used until the next call.
+	Get(ctx context.Context, key []byte) (value []byte, ok bool, err error)
+}
+
+// ShardOf tells which shard a key belongs to. It is part of the storage format: xxhash64 with seed 0, modulo the
+// number of shards.
+func ShardOf(key []byte, shards int) int {
+	return int(xxhash.Sum64(key) % uint64(shards))
+}

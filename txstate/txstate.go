@@ -1,0 +1,122 @@
+// Package txstate defines the master's durable record: which batch is current, what its ranges are, how far each
+// partition has come, and which epoch runs the pipeline.
+//
+// The truth lives where the states' writes live, so that offsets and results move in one atomic write: the local
+// store of package pebblestate is a Store. Mirrors are told afterwards and may lag behind; they never lead.
+package txstate
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+)
+
+// RangeEntry is one partition's part in a ledger entry.
+type RangeEntry struct {
+	batch.Range
+	batch.Input
+	// EventTime is the largest event time seen in this partition up to the range's end, in nanoseconds since
+	// 1970; NoTime if none was.
+	EventTime int64
+}
+
+// NoTime stands for "no event time seen".
+const NoTime int64 = -1 << 63
+
+// StateDigest is what one batch did to one state.
+type StateDigest struct {
+	State  string
+	Writes int64
+	Digest uint64 // over the logical change: (key, combined delta) in shard and key order
+}
+
+// StaticVersion records that a batch began to use a (new) content of a static table.
+type StaticVersion struct {
+	Name   string
+	Rows   int64
+	Digest uint64
+}
+
+// Counts says what became of a batch's records.
+type Counts struct {
+	Read     int64
+	Rejected int64 // bad records turned away by policy skip or dead_letter
+	Late     int64 // rows behind the watermark
+	Future   int64 // rows with a time too far ahead
+}
+
+// Durations of a batch's phases on the machine that committed it. They inform; no result depends on them.
+type Durations struct {
+	Plan, Read, Process, Commit time.Duration
+}
+
+// Entry is the ledger's record of one batch. With outside participants it is recorded before anything of the
+// batch is applied; it is committed in the same atomic write as the batch's results.
+type Entry struct {
+	Txid    batch.Txid
+	Attempt batch.Attempt
+	// Attempts counts the beginnings of this txid within the epoch that committed it.
+	Attempts uint32
+	Time     time.Time // the batch's clock
+	Seed     uint64
+	// Ranges holds the partitions that moved, in batch.Partition order.
+	Ranges []RangeEntry
+	Idle   []batch.Partition
+	// Reset marks an entry made by hand (offsets reset): its ranges were skipped or are read again, not processed.
+	Reset   bool
+	Counts  Counts
+	States  []StateDigest // by name; states without a write are left out
+	Statics []StaticVersion
+	// Chain is the digest of this batch's digests and the chain of the batch before.
+	Chain     uint64
+	Build     string // build id, GOARCH and its level: "… amd64 v1"
+	Plan      uint64 // hash of the plan that ran
+	Committed time.Time
+	Took      Durations
+}
+
+// Snapshot is the state of the record at a start.
+type Snapshot struct {
+	Txid  batch.Txid // the last committed; 0 if none
+	Epoch batch.Epoch
+	Chain uint64
+	Time  time.Time // of the last committed batch
+	// Positions holds every partition that was ever admitted, listed or not.
+	Positions []SavedPosition
+	// Recorded are batches recorded and not yet committed, in txid order.
+	Recorded []Entry
+}
+
+// SavedPosition is a position and what goes with it.
+type SavedPosition struct {
+	batch.Position
+	EventTime int64      // as RangeEntry.EventTime
+	MovedAt   time.Time  // Time of the batch that last moved it; zero before the first
+	Txid      batch.Txid // the batch that last moved it; 0 before the first
+}
+
+// Store is the durable record. All writing methods return after their write has been synced.
+type Store interface {
+	// Load returns the record as it stands.
+	Load(ctx context.Context) (Snapshot, error)
+	// Claim makes epoch the record's epoch. It fails if the record holds an equal or higher one.
+	Claim(ctx context.Context, epoch batch.Epoch) error
+	// Admit writes the resolved starts of new partitions. No txid is spent on it.
+	Admit(ctx context.Context, positions []batch.Position) error
+	// Record makes a batch's entry durable before anything of it is applied outside.
+	Record(ctx context.Context, e Entry) error
+	// Entries iterates over committed entries with from <= txid <= to, in order; to = 0 means to the last.
+	Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[Entry, error]
+}
+
+// Mirror is told what has committed: a Kafka group, ZooKeeper.
+type Mirror interface {
+	// Name says what and where, for logs and metrics.
+	Name() string
+	// Committed hands over the positions after txid. It doesn't block; the latest wins.
+	Committed(txid batch.Txid, epoch batch.Epoch, positions []SavedPosition)
+	// Close writes what is outstanding, within ctx.
+	Close(ctx context.Context) error
+}
