@@ -107,6 +107,8 @@ type Batch struct {
 	// Idle lists the partitions that were idle when the batch was planned, ordered by Partition.Compare; they
 	// do not hold event time back.
 	Idle []Partition
+	// Joined are the partitions admitted since the batch before, with their starts, ordered by Partition.Compare.
+	Joined []Position
 }
 
 // Rand is a source of random numbers for one step at one record. It depends on the batch's seed, the step's

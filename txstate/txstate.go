@@ -47,6 +47,12 @@ type Counts struct {
 	Future   int64 // rows with a time too far ahead
 }
 
+// Watermark is how far event time has come in one source, in nanoseconds since 1970.
+type Watermark struct {
+	Source string
+	Time   int64
+}
+
 // Durations of a batch's phases on the machine that committed it. They inform; no result depends on them.
 type Durations struct {
 	Plan, Read, Process, Commit time.Duration
@@ -64,6 +70,11 @@ type Entry struct {
 	// Ranges holds the partitions that moved, in batch.Partition order.
 	Ranges []RangeEntry
 	Idle   []batch.Partition
+	// Joined are the partitions admitted since the batch before, with their starts, in batch.Partition order:
+	// from this batch on they count for the watermark.
+	Joined []batch.Position
+	// Watermarks holds, by source name, what this batch left for the next; sources without one are left out.
+	Watermarks []Watermark
 	// Reset marks an entry made by hand (offsets reset): its ranges were skipped or are read again, not processed.
 	Reset   bool
 	Counts  Counts
