@@ -106,6 +106,7 @@ type SavedPosition struct {
 	EventTime int64      // as RangeEntry.EventTime
 	MovedAt   time.Time  // Time of the batch that last moved it; zero before the first
 	Txid      batch.Txid // the batch that last moved it; 0 before the first
+	Joined    batch.Txid // the batch whose entry lists it as joined; 0 if none has committed yet
 }
 
 // Store is the durable record. All writing methods return after their write has been synced.

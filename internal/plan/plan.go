@@ -183,6 +183,8 @@ type State struct {
 	// Mergeable states are written as merge operands, without reading: only where agg.Merge is exactly associative
 	// and nobody needs the new value within the batch.
 	Mergeable bool
+	// TimeSources are the indices in Plan.Sources whose watermarks close the windows of a windowed state.
+	TimeSources []int
 	// Update appends the new value to dst. old is nil where the key is absent. keep = false removes the key.
 	Update func(dst, old, delta []byte) (value []byte, keep bool, err error)
 }
