@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -9,9 +8,9 @@ import (
 	"github.com/tridentd/tridentd/state"
 )
 
-// Deltas are the combined changes that one task has for one exchange: each key at most once, grouped by shard
-// after Finish, in no particular order within a shard. Keys and values lie in one arena; whoever holds slices of
-// it must not call Reset.
+// Deltas are the combined changes that one task has for one exchange, grouped by shard after Finish. A key may
+// have several deltas; they count in the order in which they were added. Keys and values lie in one arena;
+// whoever holds slices of it must not call Reset.
 type Deltas struct {
 	arena   []byte
 	entries []Delta
@@ -40,7 +39,7 @@ func (d *Deltas) Reset(shards int) {
 	clear(d.starts)
 }
 
-// Add appends a key, which must not have been added before, with its delta. Both are copied.
+// Add appends a key with its delta. Both are copied.
 func (d *Deltas) Add(key, value []byte) error {
 	off := len(d.arena)
 	if off+len(key)+len(value) > math.MaxUint32 {
@@ -85,16 +84,8 @@ func (d *Deltas) Key(e *Delta) []byte { return d.arena[e.key : e.key+e.keyLen : 
 // Value returns the delta of an entry of d.
 func (d *Deltas) Value(e *Delta) []byte { return d.arena[e.val : e.val+e.valLen : e.val+e.valLen] }
 
-// CompareKeys orders two entries, each of its own Deltas, by key.
-func CompareKeys(a *Deltas, ea *Delta, b *Deltas, eb *Delta) int {
-	if ea.Prefix != eb.Prefix {
-		if ea.Prefix < eb.Prefix {
-			return -1
-		}
-		return 1
-	}
-	return bytes.Compare(a.Key(ea), b.Key(eb))
-}
+// Before tells whether d was added earlier than e to the same Deltas.
+func (d *Delta) Before(e *Delta) bool { return d.key < e.key }
 
 func prefix(key []byte) uint64 {
 	if len(key) >= 8 {

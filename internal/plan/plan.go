@@ -12,8 +12,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/state"
@@ -82,10 +80,7 @@ type Source struct {
 }
 
 // Env is what a source is opened with.
-type Env struct {
-	Logger hclog.Logger
-	Dir    string // the pipeline's data directory
-}
+type Env = emitter.Env
 
 // EventTime is a source's rule for the watermark.
 type EventTime struct {
