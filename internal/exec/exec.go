@@ -1,0 +1,406 @@
+// Package exec takes a batch its way: ranges from the emitters, records through the tasks of the source stage,
+// deltas through the exchange into the states, and everything with the ranges and the txid into one atomic write.
+//
+// It guarantees that what a batch writes is a function of the batch, the records in its ranges and what the
+// batches before it left: not of the number of cores, of how many batches are in flight, or of which form a
+// write takes. Tasks run in parallel, their results are merged in source-partition order; shards are updated in
+// parallel, each in key order and in txid order.
+//
+// The order in which things happen is the coordinator's (package coordinator, driven by its runner): Executor is
+// what the runner drives.
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// Config is what an Executor is made from.
+type Config struct {
+	Plan   *plan.Plan
+	DB     *pebblestate.DB
+	Shards int // of the database
+	Logger hclog.Logger
+	// Procs bounds how many tasks and shards are worked on at once; 0 means GOMAXPROCS.
+	Procs   int
+	Build   string // build id for the ledger
+	PlanSum uint64 // hash of Plan.Text
+	Mirrors []txstate.Mirror
+	// Now is the clock of everything that informs only: durations, commit times.
+	Now func() time.Time
+	// OnCommit is told each committed entry, in order; it must not block. May be nil.
+	OnCommit func(*txstate.Entry)
+	// Reopened opens the database again after an unknown outcome.
+	Reopened func(ctx context.Context) (*pebblestate.DB, error)
+	// Sources, if not nil, replaces Plan.Sources[i].Open: the test kit and the replay driver bring their own.
+	Sources func(id string) (emitter.Emitter, error)
+}
+
+// Executor runs the batches of one pipeline. Its methods are those that the runner drives, plus Open and Close.
+type Executor struct {
+	cfg      Config
+	plan     *plan.Plan
+	log      hclog.Logger
+	emitters []emitter.Emitter // as Plan.Sources
+	sourceAt map[string]int
+	ready    chan struct{}
+	stop     context.CancelFunc
+	pumps    sync.WaitGroup
+	slots    chan struct{} // held while a task or a shard is worked on
+	tasks    []taskPool
+	outs     outPool
+	windowed bool
+	timed    bool
+
+	epoch   batch.Epoch
+	statics []any
+
+	mu      sync.Mutex
+	cursors map[batch.Partition]*cursor
+	active  map[string]int // by source: partitions that had something in the last plan
+	joining []batch.Position
+	flights map[batch.Txid]*flight
+	// What the last committed batch left.
+	txid     batch.Txid
+	chain    uint64
+	times    *times
+	windows  windowSet
+	versions []pendingStatic // loaded statics whose version no committed batch has yet
+}
+
+// cursor is where a partition stands, committed and planned.
+type cursor struct {
+	next      int64 // where the next range begins
+	movedPlan time.Time
+	saved     txstate.SavedPosition
+}
+
+// flight is one batch between its plan and its commit.
+type flight struct {
+	b        *batch.Batch
+	expect   []txstate.RangeEntry // of a recorded batch: what reading must give
+	results  []*partResult        // as b.Ranges
+	stages   []*stageOut          // of later stages
+	pages    []*arena             // memory that sets refer to
+	read     chan struct{}        // closed when the source stage is done
+	done     chan struct{}        // closed when the state stage is done
+	times    *times               // what the batch leaves
+	windows  windowSet
+	sets     []*state.WriteSet
+	overlays map[string]*overlay
+	states   []txstate.StateDigest
+	counts   txstate.Counts
+	statics  []pendingStatic
+	entry    *txstate.Entry
+	took     txstate.Durations
+}
+
+// New returns an executor; Open must succeed before anything else is called.
+func New(cfg Config) *Executor {
+	if cfg.Procs <= 0 {
+		cfg.Procs = runtime.GOMAXPROCS(0)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	x := &Executor{
+		cfg: cfg, plan: cfg.Plan, log: cfg.Logger,
+		sourceAt: map[string]int{},
+		ready:    make(chan struct{}, 1),
+		slots:    make(chan struct{}, cfg.Procs),
+		tasks:    make([]taskPool, len(cfg.Plan.Sources)),
+		cursors:  map[batch.Partition]*cursor{},
+		active:   map[string]int{},
+		flights:  map[batch.Txid]*flight{},
+		windows:  windowSet{},
+	}
+	x.outs.n = len(cfg.Plan.Exchanges)
+	for i, s := range cfg.Plan.Sources {
+		x.sourceAt[s.ID] = i
+		x.tasks[i].make = s.NewTask
+		x.timed = x.timed || s.Time != nil
+	}
+	for _, e := range cfg.Plan.Exchanges {
+		x.windowed = x.windowed || e.State != nil && e.State.Schema.Window != nil
+		if e.State != nil && e.State.Mergeable && e.Next != nil {
+			panic("exec: the new values of " + e.Name + " are asked for, so its state can't be written as merge operands")
+		}
+	}
+	return x
+}
+
+// marker is the position by which the store remembers that a source has been opened before, even if it had no
+// partition then: what appears later begins at its beginning, whatever the start policy says.
+func marker(source string) batch.Partition { return batch.Partition{Source: source} }
+
+func isMarker(p batch.Partition) bool { return p.Topic == "" }
+
+// Open claims the next epoch, loads the static tables and opens the sources at their committed positions. New
+// partitions' starts are durable when it returns. A transient failure may be followed by Close and another
+// executor's Open; a permanent one is a reason not to start.
+func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
+	store := x.cfg.DB.Store()
+	snap, err := store.Load(ctx)
+	if err != nil {
+		return snap, err
+	}
+	x.epoch = snap.Epoch + 1
+	if err := store.Claim(ctx, x.epoch); err != nil {
+		return snap, err
+	}
+	snap.Epoch = x.epoch
+	if err := x.restore(ctx, snap); err != nil {
+		return snap, err
+	}
+	if err := x.loadStatics(ctx); err != nil {
+		return snap, err
+	}
+	pump, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	x.stop = cancel
+	for i, s := range x.plan.Sources {
+		em, err := x.openSource(ctx, s, snap.Positions)
+		if err != nil {
+			return snap, x.located(err, 0)
+		}
+		x.emitters = append(x.emitters, em)
+		x.pumps.Go(func() { x.pump(pump, x.emitters[i]) })
+	}
+	x.warnUnlisted(snap.Positions)
+	x.signal()
+	return snap, nil
+}
+
+// restore takes over what the last committed batch left.
+func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.txid, x.chain = snap.Txid, snap.Chain
+	x.times = newTimes(x.plan)
+	clear(x.cursors)
+	x.joining = nil
+	x.flights = map[batch.Txid]*flight{}
+	for _, p := range snap.Positions {
+		if isMarker(p.Partition) {
+			continue
+		}
+		x.cursors[p.Partition] = &cursor{next: p.Next, movedPlan: p.MovedAt, saved: p}
+		i, ok := x.sourceAt[p.Source]
+		if !ok {
+			continue
+		}
+		if p.Joined == 0 {
+			x.joining = append(x.joining, p.Position)
+		} else if x.plan.Sources[i].Time != nil {
+			x.times.parts[p.Partition] = p.EventTime
+		}
+	}
+	slices.SortFunc(x.joining, func(a, b batch.Position) int { return a.Compare(b.Partition) })
+	if snap.Txid > 0 {
+		for e, err := range x.cfg.DB.Store().Entries(ctx, snap.Txid, snap.Txid) {
+			if err != nil {
+				return err
+			}
+			for _, w := range e.Watermarks {
+				if i, ok := x.sourceAt[w.Source]; ok {
+					x.times.marks[i] = w.Time
+				}
+			}
+		}
+	}
+	var err error
+	x.windows, err = x.loadWindows(ctx)
+	return err
+}
+
+func (x *Executor) openSource(ctx context.Context, s *plan.Source, saved []txstate.SavedPosition) (emitter.Emitter, error) {
+	var em emitter.Emitter
+	var err error
+	if x.cfg.Sources != nil {
+		em, err = x.cfg.Sources(s.ID)
+	} else {
+		em, err = s.Open(plan.Env{Logger: x.log.With("source", s.ID), Dir: x.plan.Dir})
+	}
+	if err != nil {
+		return nil, err
+	}
+	first := true
+	var mine []batch.Position
+	for _, p := range saved {
+		if p.Source != s.ID {
+			continue
+		}
+		first = false
+		if !isMarker(p.Partition) {
+			mine = append(mine, p.Position)
+		}
+	}
+	starts, err := em.Open(ctx, mine, first)
+	if err != nil {
+		return nil, errors.Join(err, em.Close(ctx))
+	}
+	if first {
+		starts = append(starts, batch.Position{Partition: marker(s.ID), LeaderEpoch: batch.NoEpoch})
+	}
+	if err := x.admit(ctx, em, starts); err != nil {
+		return nil, errors.Join(err, em.Close(ctx))
+	}
+	return em, nil
+}
+
+// admit makes the starts durable, then lets the partitions take part.
+func (x *Executor) admit(ctx context.Context, em emitter.Emitter, starts []batch.Position) error {
+	if len(starts) == 0 {
+		return nil
+	}
+	if err := x.cfg.DB.Store().Admit(ctx, starts); err != nil {
+		return err
+	}
+	var real []batch.Position
+	x.mu.Lock()
+	for _, p := range starts {
+		if isMarker(p.Partition) {
+			continue
+		}
+		real = append(real, p)
+		x.cursors[p.Partition] = &cursor{next: p.Next, saved: txstate.SavedPosition{Position: p, EventTime: txstate.NoTime}}
+	}
+	x.joining = append(x.joining, real...)
+	slices.SortFunc(x.joining, func(a, b batch.Position) int { return a.Compare(b.Partition) })
+	x.mu.Unlock()
+	for _, p := range real {
+		x.log.Info("partition joins", "topic", p.Topic, "partition", p.Number, "offset", p.Next)
+	}
+	em.Admit(real)
+	return nil
+}
+
+// warnUnlisted names saved positions that no source reads any more.
+func (x *Executor) warnUnlisted(saved []txstate.SavedPosition) {
+	listed := map[batch.Partition]bool{}
+	for _, em := range x.emitters {
+		for _, p := range em.Partitions() {
+			listed[p] = true
+		}
+	}
+	for _, p := range saved {
+		if !isMarker(p.Partition) && !listed[p.Partition] {
+			x.log.Warn("a partition with a saved position is not listed any more; its position is kept",
+				"source", p.Source, "topic", p.Topic, "partition", p.Number, "offset", p.Next)
+		}
+	}
+}
+
+// pump passes an emitter's signals on.
+func (x *Executor) pump(ctx context.Context, em emitter.Emitter) {
+	for {
+		select {
+		case <-em.Ready():
+			x.signal()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (x *Executor) signal() {
+	select {
+	case x.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Ready receives a value when Plan may have something.
+func (x *Executor) Ready() <-chan struct{} { return x.ready }
+
+// Epoch is the epoch that Open claimed.
+func (x *Executor) Epoch() batch.Epoch { return x.epoch }
+
+// Close ends the sources.
+func (x *Executor) Close(ctx context.Context) error {
+	if x.stop != nil {
+		x.stop()
+		x.pumps.Wait()
+	}
+	var errs []error
+	for _, em := range x.emitters {
+		errs = append(errs, em.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Emitters returns the opened sources.
+func (x *Executor) Emitters() []emitter.Emitter { return x.emitters }
+
+// Ends asks every source for its present end: the target of a bounded run.
+func (x *Executor) Ends(ctx context.Context) (map[batch.Partition]int64, error) {
+	all := map[batch.Partition]int64{}
+	for _, em := range x.emitters {
+		ends, err := em.Ends(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("source %s: asking for its end: %w", em.ID(), err)
+		}
+		for p, end := range ends {
+			all[p] = end
+		}
+	}
+	return all, nil
+}
+
+// Reached tells whether every partition's committed position has reached its end in ends.
+func (x *Executor) Reached(ends map[batch.Partition]int64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for p, end := range ends { // a conjunction: the order doesn't matter
+		c := x.cursors[p]
+		if c == nil || c.saved.Next < end {
+			return false
+		}
+	}
+	return true
+}
+
+// Committed returns the committed positions, in partition order.
+func (x *Executor) Committed() (batch.Txid, []txstate.SavedPosition) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := make([]txstate.SavedPosition, 0, len(x.cursors))
+	for _, c := range x.cursors {
+		all = append(all, c.saved)
+	}
+	slices.SortFunc(all, func(a, b txstate.SavedPosition) int { return a.Compare(b.Partition) })
+	return x.txid, all
+}
+
+// located completes an error with what the executor knows of its place.
+func (x *Executor) located(err error, txid batch.Txid) error {
+	var e *batch.Error
+	if !errors.As(err, &e) || e.Pipeline != "" && (e.Txid != 0 || txid == 0) {
+		return err
+	}
+	if !strings.Contains(err.Error(), e.Error()) || err != error(e) {
+		return err
+	}
+	c := *e
+	if c.Pipeline == "" {
+		c.Pipeline = x.plan.Name
+	}
+	if c.Txid == 0 {
+		c.Txid = txid
+	}
+	return &c
+}

@@ -1,0 +1,183 @@
+package exec
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/state"
+)
+
+// rowWriter collects a batch's writes to one state outside an exchange, key by key.
+type rowWriter struct {
+	ctx    context.Context
+	view   *view
+	shards []map[string][]byte // nil values are deletions
+}
+
+func newRowWriter(ctx context.Context, v *view, shards int) *rowWriter {
+	return &rowWriter{ctx: ctx, view: v, shards: make([]map[string][]byte, shards)}
+}
+
+func (w *rowWriter) shard(key []byte) int { return state.ShardOf(key, len(w.shards)) }
+
+// Get reads what the batch has written so far, over what it found.
+func (w *rowWriter) Get(ctx context.Context, key []byte) ([]byte, bool, error) {
+	s := w.shard(key)
+	if v, ok := w.shards[s][string(key)]; ok {
+		return v, v != nil, nil
+	}
+	return w.view.get(ctx, s, key)
+}
+
+func (w *rowWriter) Set(key, val []byte) {
+	w.put(key, append(make([]byte, 0, len(val)), val...)) // never nil: an empty value is a value
+}
+
+func (w *rowWriter) Delete(key []byte) { w.put(key, nil) }
+
+func (w *rowWriter) put(key, val []byte) {
+	s := w.shard(key)
+	if w.shards[s] == nil {
+		w.shards[s] = map[string][]byte{}
+	}
+	w.shards[s][string(key)] = val
+}
+
+// set turns the collected writes into a write set and its overlay; nil if there are none.
+func (w *rowWriter) set(name string) (*state.WriteSet, *overlay) {
+	set := &state.WriteSet{State: name, Shards: make([][]state.Write, len(w.shards))}
+	d := digest(seedChange)
+	for i, m := range w.shards {
+		if len(m) == 0 {
+			continue
+		}
+		keys := make([]string, 0, len(m))
+		for k := range m {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		sd := digest(seedChange)
+		for _, k := range keys {
+			wr := state.Write{Op: state.Set, Key: []byte(k), Value: m[k]}
+			if wr.Value == nil {
+				wr.Op = state.Delete
+			}
+			set.Shards[i] = append(set.Shards[i], wr)
+			sd = sd.bytes(wr.Key).nullable(wr.Value)
+		}
+		set.Writes += int64(len(keys))
+		d = d.word(uint64(i)).word(uint64(len(keys))).word(sd.sum())
+	}
+	if set.Writes == 0 {
+		return nil, nil
+	}
+	set.Digest = d.sum()
+	return set, &overlay{shards: w.shards}
+}
+
+// runPersists applies the rows of each partitionPersist, one task after the other in source-partition order.
+func (x *Executor) runPersists(ctx context.Context, f *flight, before []*flight) error {
+	for i, p := range x.plan.Persists {
+		v, err := x.viewOf(p.Schema.Name, before)
+		if err != nil {
+			return err
+		}
+		w := newRowWriter(ctx, v, x.cfg.Shards)
+		for j, r := range f.results {
+			if r.persist[i] == nil {
+				continue
+			}
+			if err := p.Apply(ctx, f.b, f.b.Ranges[j].Partition, r.persist[i], w); err != nil {
+				return err
+			}
+		}
+		if set, o := w.set(p.Schema.Name); set != nil {
+			f.sets = append(f.sets, set)
+			f.overlays[p.Schema.Name] = o
+		}
+	}
+	return nil
+}
+
+// RejectedState is the state that holds the rows turned away.
+const RejectedState = "_rejected"
+
+// RejectedSchema describes it: the place of the record, then what became of it.
+func RejectedSchema() state.Schema {
+	return state.Schema{
+		Name: RejectedState, Kind: "rows",
+		Key: []state.Column{
+			{Name: "source", Type: "string"}, {Name: "topic", Type: "string"}, {Name: "partition", Type: "int"},
+			{Name: "offset", Type: "int"}, {Name: "n", Type: "int"},
+		},
+		Values: []state.Column{
+			{Name: "kind", Type: "string"}, {Name: "step", Type: "string"}, {Name: "cause", Type: "string"}, {Name: "txid", Type: "int"},
+			{Name: "timestamp", Type: "timestamp"}, {Name: "key", Type: "bytes"}, {Name: "value", Type: "bytes"},
+		},
+	}
+}
+
+// collectRejected writes the rows turned away, n telling apart several of one record.
+func (x *Executor) collectRejected(f *flight) {
+	w := newRowWriter(context.Background(), nil, x.cfg.Shards)
+	put := func(p batch.Partition, rows []plan.Rejected) {
+		n, last := int64(0), int64(-2)
+		for i := range rows {
+			r := &rows[i]
+			if r.Offset != last {
+				n, last = 0, r.Offset
+			}
+			key := value.AppendKey(nil, value.StringOf(p.Source))
+			key = value.AppendKey(key, value.StringOf(p.Topic))
+			key = value.AppendKey(key, value.IntOf(int64(p.Number)))
+			key = value.AppendKey(key, value.IntOf(r.Offset))
+			key = value.AppendKey(key, value.IntOf(n))
+			n++
+			ts := value.NullValue()
+			if r.Timestamp != 0 {
+				ts = value.TimeOf(r.Timestamp * int64(time.Millisecond))
+			}
+			w.Set(key, rowOf(value.StringOf(string(r.Kind)), value.StringOf(r.Step), value.StringOf(r.Cause), value.IntOf(int64(f.b.Txid)),
+				ts, bytesOrNull(r.Key), bytesOrNull(r.Value)))
+		}
+	}
+	for i, r := range f.results {
+		put(f.b.Ranges[i].Partition, r.rejected)
+	}
+	for _, st := range f.stages {
+		put(batch.Partition{}, st.rejected)
+	}
+	if set, _ := w.set(RejectedState); set != nil {
+		f.sets = append(f.sets, set)
+	}
+}
+
+func bytesOrNull(b []byte) value.Value {
+	if b == nil {
+		return value.NullValue()
+	}
+	return value.BytesOf(b)
+}
+
+// rowOf encodes the value columns of a state of kind "rows".
+func rowOf(cols ...value.Value) []byte {
+	var b []byte
+	for _, c := range cols {
+		b = value.AppendBinary(b, c)
+	}
+	return b
+}
+
+// SchemaText is a schema in canonical form, for the plan's text.
+func SchemaText(s state.Schema) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a Schema holds only strings and numbers
+	}
+	return string(b)
+}

@@ -1,0 +1,273 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// partResult is what the task of one partition made of its range.
+type partResult struct {
+	input     batch.Input
+	eventTime int64
+	out       []*plan.Deltas
+	persist   []any
+	rejected  []plan.Rejected
+}
+
+// taskPool keeps the tasks of one source, with their buffers.
+type taskPool struct {
+	make func() plan.Task
+	mu   sync.Mutex
+	free []plan.Task
+}
+
+func (p *taskPool) get() plan.Task {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		t := p.free[n-1]
+		p.free = p.free[:n-1]
+		return t
+	}
+	return p.make()
+}
+
+func (p *taskPool) put(t plan.Task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, t)
+}
+
+// outPool keeps sets of Deltas, one per exchange.
+type outPool struct {
+	n    int
+	mu   sync.Mutex
+	free [][]*plan.Deltas
+}
+
+func (p *outPool) get(shards int) []*plan.Deltas {
+	p.mu.Lock()
+	var out []*plan.Deltas
+	if n := len(p.free); n > 0 {
+		out = p.free[n-1]
+		p.free = p.free[:n-1]
+	}
+	p.mu.Unlock()
+	if out == nil {
+		out = make([]*plan.Deltas, p.n)
+		for i := range out {
+			out[i] = new(plan.Deltas)
+		}
+	}
+	for _, d := range out {
+		d.Reset(shards)
+	}
+	return out
+}
+
+func (p *outPool) put(out []*plan.Deltas) {
+	if out == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, out)
+}
+
+// acquire waits for a slot to work in.
+func (x *Executor) acquire(ctx context.Context) error {
+	select {
+	case x.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (x *Executor) releaseSlot() { <-x.slots }
+
+// Process computes what batch b changes. It may be called for several batches at once: each waits for what it
+// needs of the one before.
+func (x *Executor) Process(ctx context.Context, b *batch.Batch) error {
+	x.mu.Lock()
+	f, before := x.flights[b.Txid], x.flights[b.Txid-1]
+	committed := x.times
+	x.mu.Unlock()
+	if f == nil || f.b != b {
+		panic(fmt.Sprintf("exec: txid %d attempt %s was not planned", b.Txid, b.Attempt))
+	}
+	if err := x.sourceStage(ctx, f, before, committed); err != nil {
+		return x.located(err, b.Txid)
+	}
+	close(f.read)
+	if before != nil {
+		if err := wait(ctx, before.done); err != nil {
+			return err
+		}
+	}
+	if err := x.stateStage(ctx, f, before); err != nil {
+		return x.located(err, b.Txid)
+	}
+	close(f.done)
+	return nil
+}
+
+func wait(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// sourceStage reads every range and runs its task.
+func (x *Executor) sourceStage(ctx context.Context, f, before *flight, committed *times) error {
+	began := x.cfg.Now()
+	left := committed
+	if x.timed && before != nil {
+		// A row is late by the watermark that the batch before left.
+		if err := wait(ctx, before.read); err != nil {
+			return err
+		}
+		left = before.times
+	}
+	f.results = make([]*partResult, len(f.b.Ranges))
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range f.b.Ranges {
+		g.Go(func() error {
+			if err := x.acquire(ctx); err != nil {
+				return err
+			}
+			defer x.releaseSlot()
+			r, err := x.runRange(ctx, f, i, left)
+			if err != nil {
+				return err
+			}
+			f.results[i] = r
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	seen := make([]int64, len(f.results))
+	for i, r := range f.results {
+		seen[i] = r.eventTime
+		f.counts.Read += r.input.Records
+		for _, rej := range r.rejected {
+			switch rej.Kind {
+			case plan.RejectLate:
+				f.counts.Late++
+			case plan.RejectFuture:
+				f.counts.Future++
+			default:
+				f.counts.Rejected++
+			}
+		}
+	}
+	f.times = left.next(x.plan, f.b, seen)
+	f.took.Read = x.cfg.Now().Sub(began)
+	return nil
+}
+
+// runRange runs the task of one range. A panic of a user's function makes it run again with each function guarded,
+// so that the record and the step can be told.
+func (x *Executor) runRange(ctx context.Context, f *flight, i int, left *times) (*partResult, error) {
+	r := f.b.Ranges[i]
+	si := x.sourceAt[r.Source]
+	pool := &x.tasks[si]
+	for careful := false; ; careful = true {
+		task := pool.get()
+		res := &partResult{out: x.outs.get(x.cfg.Shards), persist: make([]any, len(x.plan.Persists))}
+		err := x.runTask(ctx, task, f, r, si, careful, left, res)
+		var p *panicked
+		switch {
+		case err == nil:
+			pool.put(task)
+			return res, x.compareInput(f, i, res.input)
+		case errors.As(err, &p):
+			x.outs.put(res.out) // the task is in an unknown state: not kept
+			if careful {
+				return nil, batch.NewError(batch.Permanent, batch.CodeUserError, "process", p, "mend the function; nothing of this batch was applied").At(r.Partition, batch.NoOffset)
+			}
+		default:
+			pool.put(task)
+			x.outs.put(res.out)
+			return nil, err
+		}
+	}
+}
+
+// panicked is a panic of a task.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
+
+func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r batch.Range, si int, careful bool, left *times, res *partResult) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicked{value: v, stack: debug.Stack()}
+		}
+	}()
+	src := x.plan.Sources[si]
+	tc := &plan.TaskContext{
+		Batch: f.b, Partition: r.Partition, OnBad: src.OnBad, Careful: careful,
+		Watermarks: left.marks, Statics: x.statics,
+		EventTime: txstate.NoTime, Out: res.out, Persist: res.persist,
+	}
+	if src.Time != nil {
+		if tc.Future = src.Time.Future; tc.Future == 0 {
+			tc.Future = plan.DefaultFuture
+		}
+		if et, ok := left.parts[r.Partition]; ok {
+			tc.EventTime = et
+		}
+	}
+	if err := task.Begin(tc); err != nil {
+		return err
+	}
+	in := newInput()
+	err = x.emitters[si].Read(ctx, r, func(c *batch.Chunk) error {
+		in.add(c.Records)
+		return task.Process(c)
+	})
+	if err != nil {
+		return err
+	}
+	if err := task.End(); err != nil {
+		return err
+	}
+	for _, d := range tc.Out {
+		d.Finish()
+	}
+	res.input, res.eventTime, res.rejected = in.result(), tc.EventTime, tc.Rejected
+	return nil
+}
+
+// compareInput holds what was read of a recorded range against the record.
+func (x *Executor) compareInput(f *flight, i int, got batch.Input) error {
+	r := f.b.Ranges[i]
+	for _, e := range f.expect {
+		if e.Partition != r.Partition || e.Input == got {
+			continue
+		}
+		return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "read",
+			fmt.Errorf("txid %d cannot be re-read: [%d,%d) held %d records with digest %016x, now %d records with digest %016x",
+				f.b.Txid, r.Start, r.End, e.Records, e.Digest, got.Records, got.Digest),
+			"the source changed below the recorded offsets (compaction, retention, an edited file); restore it, or start over from what is there").At(r.Partition, r.Start)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package exec
+
+import (
+	"maps"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// times is how far event time has come: a value, replaced and never changed once a batch has left it. It is a
+// function of the ledger alone: of the partitions that joined, the largest event time each range brought, and
+// the recorded idle flags.
+type times struct {
+	// parts holds the largest event time of every joined partition of a timed source.
+	parts map[batch.Partition]int64
+	// marks holds the watermark of each source, by index in Plan.Sources; txstate.NoTime where there is none.
+	marks []int64
+}
+
+func newTimes(p *plan.Plan) *times {
+	t := &times{parts: map[batch.Partition]int64{}, marks: make([]int64, len(p.Sources))}
+	for i := range t.marks {
+		t.marks[i] = txstate.NoTime
+	}
+	return t
+}
+
+// next returns what batch b leaves, whose ranges brought the event times of seen (same order as b.Ranges). A
+// source's watermark is the least, over its partitions that are not idle, of the largest event time seen less
+// the lateness; it never falls. A partition that joined and has shown no time yet holds it where it is.
+func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
+	timed := map[string]int{}
+	for i, s := range p.Sources {
+		if s.Time != nil {
+			timed[s.ID] = i
+		}
+	}
+	if len(timed) == 0 {
+		return t
+	}
+	n := &times{parts: maps.Clone(t.parts), marks: append([]int64(nil), t.marks...)}
+	for _, j := range b.Joined {
+		if _, ok := timed[j.Source]; ok && j.Topic != "" {
+			n.parts[j.Partition] = txstate.NoTime
+		}
+	}
+	for i, r := range b.Ranges {
+		if _, ok := timed[r.Source]; !ok {
+			continue
+		}
+		if et, ok := n.parts[r.Partition]; !ok || seen[i] > et {
+			n.parts[r.Partition] = seen[i]
+		}
+	}
+	idle := make(map[batch.Partition]bool, len(b.Idle))
+	for _, q := range b.Idle {
+		idle[q] = true
+	}
+	least := make(map[int]int64, len(timed))
+	for q, et := range n.parts { // a minimum: the order doesn't matter
+		if idle[q] {
+			continue
+		}
+		i := timed[q.Source]
+		if m, ok := least[i]; !ok || et < m {
+			least[i] = et
+		}
+	}
+	for i, et := range least {
+		if et == txstate.NoTime {
+			continue
+		}
+		if w := et - int64(p.Sources[i].Time.Lateness); w > n.marks[i] {
+			n.marks[i] = w
+		}
+	}
+	return n
+}
+
+// least is the watermark of several sources together: the lowest of theirs.
+func (t *times) least(sources []int) int64 {
+	if len(sources) == 0 {
+		return txstate.NoTime
+	}
+	m := t.marks[sources[0]]
+	for _, i := range sources[1:] {
+		m = min(m, t.marks[i])
+	}
+	return m
+}

@@ -1,0 +1,158 @@
+package exec
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/state"
+)
+
+// windowsState is the state that remembers each windowed state's windows: when they closed, in batch time.
+const windowsState = "_windows"
+
+// WindowsSchema describes it.
+func WindowsSchema() state.Schema {
+	return state.Schema{
+		Name: windowsState, Kind: "opaque",
+		Key: []state.Column{{Name: "state", Type: "string"}, {Name: "window_start", Type: "timestamp"}},
+	}
+}
+
+// windowSet holds, for each windowed state, its windows by encoded start, and the batch time at which each closed
+// (milliseconds since 1970, 0 while open). It is a value: copied when it changes.
+type windowSet map[string]map[string]int64
+
+func (x *Executor) loadWindows(ctx context.Context) (windowSet, error) {
+	ws := windowSet{}
+	if !x.windowed {
+		return ws, nil
+	}
+	snap, err := x.cfg.DB.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer snap.Close()
+	for row, err := range snap.Scan(ctx, windowsState, nil, nil) {
+		if err != nil {
+			return nil, err
+		}
+		name, rest, err := value.DecodeKey(row.Key)
+		if err != nil {
+			return nil, fmt.Errorf("state %s: %w", windowsState, err)
+		}
+		closed, n := binary.Uvarint(row.Value)
+		if n <= 0 {
+			return nil, batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "load windows", fmt.Errorf("state %s holds garbage at key %x", windowsState, row.Key), "restore a savepoint, or rebuild by replay")
+		}
+		m := ws[name.Str()]
+		if m == nil {
+			m = map[string]int64{}
+			ws[name.Str()] = m
+		}
+		m[string(rest)] = int64(closed)
+	}
+	return ws, nil
+}
+
+// closeWindows notes the windows that the batch wrote to for the first time and those that the watermark of the
+// batch before has passed, and drops those that have been closed for their retention.
+func (x *Executor) closeWindows(f *flight, base windowSet, left *times) {
+	ws := maps.Clone(base)
+	w := newRowWriter(context.Background(), nil, x.cfg.Shards)
+	now := f.b.Time.UnixMilli()
+	for _, e := range x.plan.Exchanges {
+		if e.State == nil || e.State.Schema.Window == nil {
+			continue
+		}
+		win := e.State.Schema.Window
+		name := e.State.Schema.Name
+		m := maps.Clone(ws[name])
+		if m == nil {
+			m = map[string]int64{}
+		}
+		put := func(start string, closed int64) {
+			m[start] = closed
+			w.Set(append(value.AppendKey(nil, value.StringOf(name)), start...), binary.AppendUvarint(nil, uint64(closed)))
+		}
+		set := f.setOf(name)
+		for start := range startsOf(set) {
+			if _, ok := m[start]; !ok {
+				put(start, 0)
+			}
+		}
+		mark := left.least(e.State.TimeSources)
+		var drop [][]byte
+		for _, start := range slices.Sorted(maps.Keys(m)) {
+			closed := m[start]
+			v, _, err := value.DecodeKey([]byte(start))
+			if err != nil {
+				panic(fmt.Sprintf("exec: state %s: window key %x: %v", name, start, err))
+			}
+			switch {
+			case closed == 0 && v.Nanos()+win.Size <= mark:
+				put(start, now)
+			case closed != 0 && closed+win.Retention/int64(time.Millisecond) <= now:
+				drop = append(drop, []byte(start))
+				delete(m, start)
+				w.Delete(append(value.AppendKey(nil, value.StringOf(name)), start...))
+			}
+		}
+		ws[name] = m
+		if len(drop) > 0 {
+			if set == nil {
+				set = &state.WriteSet{State: name, Shards: make([][]state.Write, x.cfg.Shards)}
+				f.sets = append(f.sets, set)
+			}
+			set.DropWindows = drop
+			d := digest(set.Digest)
+			for _, k := range drop {
+				d = d.bytes(k)
+			}
+			set.Digest = d.sum()
+			set.Writes += int64(len(drop))
+		}
+	}
+	f.windows = ws
+	if set, _ := w.set(windowsState); set != nil {
+		f.sets = append(f.sets, set)
+	}
+}
+
+func (f *flight) setOf(name string) *state.WriteSet {
+	for _, s := range f.sets {
+		if s.State == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// startsOf lists the encoded window starts that lead the keys of a write set.
+func startsOf(set *state.WriteSet) map[string]struct{} {
+	starts := map[string]struct{}{}
+	if set == nil {
+		return starts
+	}
+	var last []byte
+	for _, writes := range set.Shards {
+		for i := range writes {
+			k := writes[i].Key
+			if last != nil && len(k) >= len(last) && string(k[:len(last)]) == string(last) {
+				continue
+			}
+			_, rest, err := value.DecodeKey(k)
+			if err != nil {
+				panic(fmt.Sprintf("exec: state %s: key %x: %v", set.State, k, err))
+			}
+			last = k[:len(k)-len(rest)]
+			starts[string(last)] = struct{}{}
+		}
+	}
+	return starts
+}
