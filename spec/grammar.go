@@ -1,0 +1,184 @@
+package spec
+
+// grammar is the whole of what a pipeline's file may hold.
+func grammar() *field {
+	return &field{
+		name: "pipeline file", kind: kindObject,
+		doc: "A pipeline: sources, the streams of rows that begin at them, and the states that the streams keep.",
+		fields: []*field{
+			{name: "pipeline", kind: kindName, required: true, doc: "The pipeline's name. Its data lies in a directory of this name, and its Kafka group carries it unless `group` says otherwise.", example: "pipeline: words"},
+			batchField(),
+			{name: "connections", kind: kindObject, doc: "Servers that several sources use, written once.", fields: []*field{
+				{name: "kafka", kind: kindObject, doc: "The Kafka cluster of every source that names no brokers of its own.", fields: kafkaConnection(true)},
+				{name: "postgres", later: true},
+				{name: "redis", later: true},
+				{name: "zookeeper", later: true},
+			}},
+			onBadRecord("What happens to a record that can't be decoded or whose step fails; sources may differ."),
+			{name: "dead_letters", later: true},
+			{name: "sources", kind: kindMap, keys: kindName, required: true, doc: "Where records come from, by the names that streams refer to.", item: sourceField()},
+			{name: "states", kind: kindMap, keys: kindName, doc: "States that are not simply kept in the local database. A state that isn't declared here is.", item: stateField()},
+			{name: "streams", kind: kindMap, keys: kindName, required: true, doc: "What is done with the records, by the names of the streams.", item: streamField()},
+			{name: "sinks", later: true},
+		},
+	}
+}
+
+func onBadRecord(doc string) *field {
+	return &field{name: "on_bad_record", kind: kindEnum, enum: []string{"stop", "skip"}, laterEnum: []string{"dead_letter"}, def: "stop",
+		doc: doc + " `stop` ends the pipeline with the record's place and the cause, before anything of its batch is applied; `skip` puts it into the state `_rejected` and goes on."}
+}
+
+func batchField() *field {
+	return &field{name: "batch", kind: kindObject, doc: "How records are cut into batches. None of it changes what a batch of given ranges computes.", fields: []*field{
+		{name: "max_records", kind: kindInt, min: 1, def: "adaptive, at most 200,000", doc: "The most records of one source partition in one batch."},
+		{name: "max_bytes", kind: kindSize, min: 1, def: "64MiB", doc: "The most raw bytes of keys, values and headers in all batches in flight."},
+		{name: "max_pending", kind: kindInt, min: 1, def: "4", doc: "How many batches may be in flight."},
+		{name: "interval", kind: kindDuration, def: "0s", doc: "The least time between the beginnings of two batches."},
+		{name: "timeout", kind: kindDuration, def: "none", doc: "How long an attempt may take before it counts as a transient failure."},
+		{name: "retries", kind: kindObject, doc: "How transient failures (a server that is away, a time-out) are tried again.", fields: []*field{
+			{name: "min", kind: kindDuration, def: "100ms", doc: "The first back-off; it doubles from attempt to attempt."},
+			{name: "max", kind: kindDuration, def: "30s", doc: "The longest back-off."},
+			{name: "attempts", kind: kindInt, min: 1, def: "no bound", doc: "How many attempts a batch has before the pipeline stops."},
+			{name: "for", kind: kindDuration, def: "no bound", doc: "How long a batch may be tried again before the pipeline stops."},
+		}},
+	}}
+}
+
+func kafkaConnection(shared bool) []*field {
+	brokers := &field{name: "brokers", kind: kindList, required: shared, item: &field{kind: kindString}, def: "those of `connections`", example: `brokers: ["${KAFKA_BROKERS}"]`,
+		doc: "Addresses (host:port) of some of the brokers. One element may hold several, separated by commas."}
+	if shared {
+		brokers.def = ""
+	}
+	return []*field{
+		brokers,
+		{name: "tls", kind: kindObject, doc: "Encrypted connections; an empty `tls: {}` trusts the system's certificate authorities.", fields: []*field{
+			{name: "enabled", kind: kindBool, def: "true", doc: "Switches TLS off where it is `false`."},
+			{name: "ca_file", kind: kindString, doc: "Certificate authorities to trust, in PEM form, instead of the system's."},
+			{name: "cert_file", kind: kindString, doc: "The client's certificate, in PEM form."},
+			{name: "key_file", kind: kindString, doc: "The key of the client's certificate, in PEM form."},
+			{name: "server_name", kind: kindString, def: "the broker's host", doc: "The name that the brokers' certificates must carry."},
+			{name: "insecure_skip_verify", kind: kindBool, def: "false", doc: "Accepts any certificate. For trials only."},
+		}},
+		{name: "sasl", kind: kindObject, doc: "How the client proves who it is.", fields: []*field{
+			{name: "mechanism", kind: kindEnum, required: true, enum: []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}, doc: "The SASL mechanism."},
+			{name: "user", kind: kindString, doc: "The user's name."},
+			{name: "password", kind: kindString, doc: "The password; rather take it from the environment or a file.", example: "password: ${KAFKA_PASSWORD}"},
+			{name: "password_file", kind: kindString, doc: "A file that holds the password."},
+			{name: "token_file", kind: kindString, doc: "A file that holds the bearer token; it is read again when it expires."},
+		}},
+	}
+}
+
+func pathsField() *field {
+	return &field{name: "paths", kind: kindList, required: true, item: &field{kind: kindString}, example: "paths: [data/*.csv.gz]",
+		doc: "Files, or patterns with `*` and `?`; relative ones are relative to the pipeline's file. `.gz` and `.zst` are unpacked. Each file is a partition; its offsets are record numbers."}
+}
+
+func decodeField() *field {
+	return &field{name: "decode", kind: kindEnum, enum: []string{"json", "csv", "string", "bytes"}, laterEnum: []string{"avro", "protobuf"},
+		doc: "What a record's value is. `json`: one document; an object gives its fields, anything else the field `value`. `csv`: delimited text behind a header line. `string`: UTF-8 text, in the field `value`. `bytes`: bytes as they are, in the field `value`.",
+		enumOr: &field{kind: kindObject, fields: []*field{
+			{name: "csv", kind: kindObject, operator: true, doc: "CSV with options.", fields: []*field{
+				{name: "null_values", kind: kindList, item: &field{kind: kindString}, def: "none", example: `null_values: ["NA", ""]`, doc: "Texts that stand for null, in every column."},
+			}},
+		}},
+	}
+}
+
+func typesField() *field {
+	return &field{name: "types", kind: kindMap, keys: kindField, example: "types: {amount: decimal, placed_at: timestamp}",
+		doc:  "Types of fields. A declared type is checked on every record. CSV columns are strings otherwise, JSON fields what the JSON says.",
+		item: &field{kind: kindEnum, enum: typeNames, doc: "The field's type."}}
+}
+
+// typeNames are the types that `types` may declare.
+var typeNames = []string{"string", "int", "float", "bool", "decimal", "timestamp", "bytes"}
+
+func sourceField() *field {
+	return &field{name: "source", kind: kindObject, fields: []*field{
+		{name: "kafka", kind: kindObject, operator: true, doc: "Topics of a Kafka cluster.", fields: append(kafkaConnection(false),
+			&field{name: "topics", kind: kindList, item: &field{kind: kindString}, doc: "The topics to read. Either this or `pattern`."},
+			&field{name: "pattern", kind: kindString, doc: "A regular expression that the whole name of a topic must match; topics that appear later join from their beginning."},
+			&field{name: "start", kind: kindString, def: "earliest", example: "start: committed:earliest", doc: "Where the very first run begins: `earliest`, `latest`, `timestamp:` with an RFC 3339 time, or `committed:earliest` and `committed:latest` for the group's committed offset with a fallback. Later runs go on where the last batch ended."},
+			&field{name: "mode", kind: kindEnum, enum: []string{"transactional", "opaque"}, def: "transactional", doc: "What a second attempt of a batch reads: exactly the recorded ranges, or ranges planned anew where nothing can have been applied."},
+			&field{name: "group", kind: kindString, def: "`tridentd-` and the pipeline's name", doc: "The group to which committed offsets are mirrored."},
+			&field{name: "isolation", kind: kindEnum, enum: []string{"read_committed", "read_uncommitted"}, def: "read_committed", doc: "Whether records of transactions that are open or were aborted are read."},
+		)},
+		{name: "file", kind: kindObject, operator: true, doc: "Files, each of which is a partition.", fields: []*field{pathsField()}},
+		{name: "generate", kind: kindObject, operator: true, doc: "Made-up records for trials. The record at an offset depends on seed, partition and offset only.", fields: []*field{
+			{name: "kind", kind: kindString, required: true, doc: "What is made: `words` (lines of text) or `users` (JSON objects with user, page, ms and n)."},
+			{name: "seed", kind: kindInt, min: 0, def: "0", doc: "Another seed gives other records."},
+			{name: "rate", kind: kindInt, min: 0, def: "0, no bound", doc: "Records a second, over all partitions."},
+			{name: "partitions", kind: kindInt, min: 1, def: "1", doc: "The number of partitions."},
+			{name: "count", kind: kindInt, min: 0, def: "0, no end", doc: "Records in all."},
+		}},
+		decodeField(),
+		typesField(),
+		{name: "time", kind: kindObject, doc: "Event time. Windows need it.", fields: []*field{
+			{name: "field", kind: kindField, required: true, doc: "The field that holds a record's time; its declared type must be timestamp."},
+			{name: "lateness", kind: kindDuration, def: "0s", doc: "How far the watermark stays behind the largest time seen: how late a record may come."},
+			{name: "idle", kind: kindDuration, def: "1m", doc: "After this time at its log's end a partition no longer holds the watermark back."},
+			{name: "future", kind: kindDuration, def: "1h", doc: "A row whose time is further than this ahead of the batch's clock goes to `_rejected`."},
+		}},
+		onBadRecord("As the setting of the whole pipeline, for this source."),
+		{name: "load", later: true},
+	}}
+}
+
+func stateField() *field {
+	return &field{name: "state", kind: kindObject, fields: []*field{
+		{name: "static", kind: kindObject, operator: true, doc: "A table that is read whole when the pipeline starts, for `lookup`.", fields: []*field{
+			{name: "file", kind: kindObject, operator: true, required: true, doc: "The files that hold the table.", fields: []*field{pathsField()}},
+			decodeField(),
+			typesField(),
+			{name: "key", kind: kindField, required: true, doc: "The field by which rows are looked up. Each of its values may occur once."},
+		}},
+		{name: "latest", operator: true, later: true},
+		{name: "postgres", operator: true, later: true},
+		{name: "redis", operator: true, later: true},
+	}}
+}
+
+func streamField() *field {
+	return &field{name: "stream", kind: kindObject, fields: []*field{
+		{name: "from", kind: kindList, required: true, item: &field{kind: kindName}, example: "from: [orders, returns]",
+			doc: "The source or stream whose rows this stream takes. A list merges them: each row of each of them, in no order that results could depend on across partitions."},
+		{name: "steps", kind: kindList, required: true, item: stepField(), doc: "What is done with each row, in this order. A step is one operator and its options."},
+	}}
+}
+
+func stepField() *field {
+	return &field{name: "step", kind: kindObject, fields: []*field{
+		{name: "filter", kind: kindExpr, operator: true, example: `filter: dep_delay != nil`, doc: "Keeps the rows for which the expression is true. Null counts as false."},
+		{name: "set", kind: kindMap, keys: kindField, item: &field{kind: kindExpr}, operator: true, example: "set:\n  airline: al.name", doc: "Sets fields to the values of expressions, which see the row as it was before the step. The row's other fields stay; an existing field of the same name is replaced."},
+		{name: "keep", kind: kindList, item: &field{kind: kindField}, operator: true, doc: "Drops all fields but these."},
+		{name: "drop", kind: kindList, item: &field{kind: kindField}, operator: true, doc: "Drops these fields."},
+		{name: "flat_map", kind: kindMap, keys: kindField, item: &field{kind: kindExpr}, operator: true, example: "flat_map:\n  word: split(lower(value), \" \")", doc: "Makes one row for each element of a list; the element is in the named field, the other fields stay. An empty list gives no row."},
+		{name: "lookup", kind: kindObject, operator: true, doc: "Looks a row up in a static table. Its fields are then `as.field`; without a match they are null.", fields: []*field{
+			{name: "state", kind: kindName, required: true, doc: "The static table."},
+			{name: "key", kind: kindExpr, required: true, doc: "The key to look up, of the type of the table's key."},
+			{name: "as", kind: kindField, required: true, doc: "The name under which the found row's fields are seen."},
+		}},
+		{name: "window", kind: kindObject, operator: true, doc: "Cuts event time into windows; the aggregate that follows keeps one row for each window and group. A row is late, and goes to `_rejected`, if its window's end is not after the watermark that the batch before left.", fields: []*field{
+			{name: "tumbling", kind: kindDuration, required: true, min: 1, doc: "The windows' length. They are aligned to 1970-01-01T00:00:00Z."},
+			{name: "offset", kind: kindDuration, def: "0s", doc: "Moves the windows' borders."},
+			{name: "retention", kind: kindDuration, def: "7d", min: 1, doc: "How long a closed window's rows are kept, in batch time."},
+			{name: "sliding", later: true},
+			{name: "session", later: true},
+			{name: "count", later: true},
+		}},
+		{name: "group_by", kind: kindList, item: &field{kind: kindField}, operator: true, doc: "The fields by which the following aggregate groups the rows. Null is a group of its own."},
+		{name: "aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "aggregate:\n  flights: count()\n  worst: max(dep_delay)", doc: "Keeps the named aggregates of each group in a state. It is the last step of a stream."},
+		{name: "state", kind: kindName, of: "aggregate", def: "the stream's name", doc: "The state's name."},
+		{name: "batch_aggregate", operator: true, later: true},
+		{name: "join", operator: true, later: true},
+		{name: "distinct", operator: true, later: true},
+		{name: "sort", operator: true, later: true},
+		{name: "limit", operator: true, later: true},
+		{name: "peek", operator: true, later: true},
+		{name: "query", operator: true, later: true},
+		{name: "repartition", operator: true, later: true},
+	}}
+}
