@@ -15,7 +15,13 @@ func (x *Executor) Record(ctx context.Context, b *batch.Batch) error {
 	f := x.flights[b.Txid]
 	x.mu.Unlock()
 	e := x.entryOf(f)
-	return x.cfg.DB.Store().Record(ctx, *e)
+	if err := x.cfg.DB.Store().Record(ctx, *e); err != nil {
+		return x.located(err, b.Txid)
+	}
+	x.mu.Lock()
+	x.recorded[b.Txid] = *e
+	x.mu.Unlock()
+	return nil
 }
 
 // entryOf is the ledger's entry of a processed batch, but for its chain and its commit.
@@ -94,6 +100,7 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 			commits[i].Statics = append(commits[i].Statics, s.table)
 		}
 	}
+	commits[0].Schemas = x.schemas
 	x.mu.Unlock()
 	if err := x.cfg.DB.Commit(ctx, commits); err != nil {
 		return x.located(err, bs[0].Txid)
@@ -101,7 +108,9 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 	took := x.cfg.Now().Sub(began)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.schemas = nil
 	for i, f := range fs {
+		delete(x.recorded, f.b.Txid)
 		f.took.Commit = took
 		f.entry.Took = f.took
 		for _, p := range commits[i].Positions {
@@ -161,8 +170,8 @@ func (x *Executor) release(f *flight) {
 		}
 	}
 	for _, st := range f.stages {
-		for _, o := range st.out {
-			x.outs.put(o)
+		for i := range st.parts {
+			x.outs.put(st.parts[i].out)
 		}
 	}
 	f.results, f.stages, f.sets, f.pages = nil, nil, nil, nil

@@ -80,7 +80,9 @@ type Executor struct {
 	chain    uint64
 	times    *times
 	windows  windowSet
-	versions []pendingStatic // loaded statics whose version no committed batch has yet
+	versions []pendingStatic              // loaded statics whose version no committed batch has yet
+	recorded map[batch.Txid]txstate.Entry // recorded and not committed
+	schemas  []state.Schema               // of states that no commit has brought yet
 }
 
 // cursor is where a partition stands, committed and planned.
@@ -128,6 +130,7 @@ func New(cfg Config) *Executor {
 		active:   map[string]int{},
 		flights:  map[batch.Txid]*flight{},
 		windows:  windowSet{},
+		recorded: map[batch.Txid]txstate.Entry{},
 	}
 	x.outs.n = len(cfg.Plan.Exchanges)
 	for i, s := range cfg.Plan.Sources {
@@ -167,6 +170,9 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 	if err := x.restore(ctx, snap); err != nil {
 		return snap, err
 	}
+	if err := x.checkSchemas(); err != nil {
+		return snap, err
+	}
 	if err := x.loadStatics(ctx); err != nil {
 		return snap, err
 	}
@@ -193,7 +199,14 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 	x.times = newTimes(x.plan)
 	clear(x.cursors)
 	x.joining = nil
+	for t := snap.Txid + 1; x.flights[t] != nil; t++ {
+		x.versions = append(x.versions, x.flights[t].statics...)
+	}
 	x.flights = map[batch.Txid]*flight{}
+	clear(x.recorded)
+	for _, e := range snap.Recorded {
+		x.recorded[e.Txid] = e
+	}
 	for _, p := range snap.Positions {
 		if isMarker(p.Partition) {
 			continue

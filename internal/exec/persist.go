@@ -80,7 +80,8 @@ func (w *rowWriter) set(name string) (*state.WriteSet, *overlay) {
 	return set, &overlay{shards: w.shards}
 }
 
-// runPersists applies the rows of each partitionPersist, one task after the other in source-partition order.
+// runPersists applies the rows of each partitionPersist, one task after the other: in source-partition order, then
+// those of later stages in the order of their shards.
 func (x *Executor) runPersists(ctx context.Context, f *flight, before []*flight) error {
 	for i, p := range x.plan.Persists {
 		v, err := x.viewOf(p.Schema.Name, before)
@@ -94,6 +95,17 @@ func (x *Executor) runPersists(ctx context.Context, f *flight, before []*flight)
 			}
 			if err := p.Apply(ctx, f.b, f.b.Ranges[j].Partition, r.persist[i], w); err != nil {
 				return err
+			}
+		}
+		for _, st := range f.stages {
+			for k := range st.parts {
+				part := &st.parts[k]
+				if part.persist[i] == nil {
+					continue
+				}
+				if err := p.Apply(ctx, f.b, st.partition(part), part.persist[i], w); err != nil {
+					return err
+				}
 			}
 		}
 		if set, o := w.set(p.Schema.Name); set != nil {
@@ -150,7 +162,9 @@ func (x *Executor) collectRejected(f *flight) {
 		put(f.b.Ranges[i].Partition, r.rejected)
 	}
 	for _, st := range f.stages {
-		put(batch.Partition{}, st.rejected)
+		for k := range st.parts {
+			put(st.partition(&st.parts[k]), st.parts[k].rejected)
+		}
 	}
 	if set, _ := w.set(RejectedState); set != nil {
 		f.sets = append(f.sets, set)

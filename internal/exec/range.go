@@ -52,6 +52,9 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 	f := &flight{b: b, read: make(chan struct{}), done: make(chan struct{}), overlays: map[string]*overlay{}}
 	f.took.Plan = x.cfg.Now().Sub(began)
 	f.statics, x.versions = x.versions, nil
+	if recorded {
+		f.expect = x.recorded[b.Txid].Ranges
+	}
 	x.flights[b.Txid] = f
 	return true, nil
 }

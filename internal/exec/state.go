@@ -63,10 +63,22 @@ func (x *Executor) before(f *flight) []*flight {
 	return fs
 }
 
-// stageOut is what the tasks of a later stage handed over, one entry per shard that had rows.
+// stageOut is what the tasks of a later stage handed over: one part for each shard that had rows, in shard order.
 type stageOut struct {
-	out      [][]*plan.Deltas
+	name  string // the exchange's
+	parts []stagePart
+}
+
+type stagePart struct {
+	shard    int
+	out      []*plan.Deltas
+	persist  []any
 	rejected []plan.Rejected
+}
+
+// partition stands for a shard of a later stage where a source partition would.
+func (st *stageOut) partition(p *stagePart) batch.Partition {
+	return batch.Partition{Source: st.name, Number: int32(p.shard)}
 }
 
 // stateStage brings the deltas of all tasks together, exchange by exchange, and collects what the states become.
@@ -93,7 +105,9 @@ func (x *Executor) stateStage(ctx context.Context, f, prev *flight) error {
 		}
 		if st != nil {
 			f.stages = append(f.stages, st)
-			inputs = append(inputs, st.out...)
+			for i := range st.parts {
+				inputs = append(inputs, st.parts[i].out)
+			}
 		}
 	}
 	if err := x.runPersists(ctx, f, before); err != nil {
@@ -125,8 +139,7 @@ type shardOut struct {
 	values  map[string][]byte // new values, for the overlay
 	digest  digest
 	changes int64
-	out     []*plan.Deltas
-	rejects []plan.Rejected
+	next    *stagePart // what the later stage handed over
 }
 
 // runExchange merges the deltas of each shard in key order and source-partition order, and updates the state or
@@ -177,12 +190,11 @@ func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight,
 	if e.Next == nil {
 		return nil, nil
 	}
-	st := &stageOut{}
+	st := &stageOut{name: e.Name}
 	for i := range shards {
-		if shards[i].out != nil {
-			st.out = append(st.out, shards[i].out)
+		if shards[i].next != nil {
+			st.parts = append(st.parts, *shards[i].next)
 		}
-		st.rejected = append(st.rejected, shards[i].rejects...)
 	}
 	return st, nil
 }
@@ -274,10 +286,10 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 		if w.stage == nil {
 			w.stage = w.e.Next()
 		}
-		out.out = w.x.outs.get(w.x.cfg.Shards)
+		out.next = &stagePart{shard: shard, out: w.x.outs.get(w.x.cfg.Shards)}
 		tc = &plan.TaskContext{
 			Batch: w.f.b, Shard: shard, Watermarks: w.f.times.marks, Statics: w.x.statics,
-			EventTime: txstate.NoTime, Out: out.out, Persist: make([]any, len(w.x.plan.Persists)),
+			EventTime: txstate.NoTime, Out: out.next.out, Persist: make([]any, len(w.x.plan.Persists)),
 		}
 		if err := w.stage.Begin(tc); err != nil {
 			return err
@@ -327,7 +339,7 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 		for _, d := range tc.Out {
 			d.Finish()
 		}
-		out.rejects = tc.Rejected
+		out.next.persist, out.next.rejected = tc.Persist, tc.Rejected
 	}
 	return nil
 }

@@ -1,0 +1,256 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
+	"github.com/tridentd/tridentd/window"
+)
+
+// Aggregate keeps, for each key, what its values come to, in a state called name: Trident's persistentAggregate.
+func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) {
+	p := g.s.p
+	p.addState(name)
+	if err := a.Err(); err != nil {
+		p.errorf("state %s: %w", name, err)
+	}
+	if g.codec == nil {
+		return
+	}
+	st := &plan.State{
+		Schema: state.Schema{
+			Name: name, Kind: "aggregate", Window: g.window,
+			Key: schemaColumns(g.codec.Columns(), g.window != nil), Values: a.Columns(),
+		},
+		Mergeable: a.Exact(),
+		Update: func(dst, old, delta []byte) ([]byte, bool, error) {
+			v, err := a.Update(dst, old, delta)
+			return v, true, err
+		},
+	}
+	if g.window != nil {
+		p.timed[st] = g.s.sources
+	}
+	g.exchange(name, a, &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: formatKey})
+	p.describe("  state %s: %s by %s", name, aggregateNames(a.Columns()), columnNames(st.Schema.Key))
+}
+
+func aggregateNames(cols []state.Column) string {
+	s := ""
+	for i, c := range cols {
+		if i > 0 {
+			s += ", "
+		}
+		s += fmt.Sprintf("%s %s(%s)", c.Name, c.Agg, c.Type)
+	}
+	return s
+}
+
+// exchange adds e to the pipeline and attaches the map-side combine to the stream.
+func (g Grouped[K, T]) exchange(name string, a agg.Aggregation[T], e *plan.Exchange) {
+	p := g.s.p
+	index := len(p.exchanges)
+	p.exchanges = append(p.exchanges, e)
+	g.s.to(func(b *builder) push[T] {
+		c := &combine[K, T]{g: g, name: name, index: index, table: a.NewTable(), slots: map[groupKey[K]]int32{}, careful: b.careful, p: p}
+		b.begin = append(b.begin, c.reset)
+		b.end = append(b.end, c.flush)
+		if g.window != nil {
+			return c.addWindowed
+		}
+		return c.add
+	})
+}
+
+// groupKey is a key within a window; start stays 0 where there are no windows.
+type groupKey[K comparable] struct {
+	start int64
+	key   K
+}
+
+// combine is the map-side combine of one task for one exchange.
+type combine[K comparable, T any] struct {
+	g       Grouped[K, T]
+	name    string
+	index   int
+	p       *Pipeline
+	careful bool
+
+	table agg.Table[T]
+	slots map[groupKey[K]]int32
+	order []groupKey[K] // by slot: first seen first
+	mark  int64         // the watermark by which rows are late
+	kbuf  []byte
+	vbuf  []byte
+}
+
+func (c *combine[K, T]) reset(rc *rec) {
+	c.table.Reset()
+	clear(c.slots)
+	clear(c.order)
+	c.order = c.order[:0]
+	if c.g.window == nil {
+		return
+	}
+	c.mark = txstate.NoTime
+	for i, at := range c.timeSources() {
+		if w := rc.tc.Watermarks[at]; i == 0 || w < c.mark {
+			c.mark = w
+		}
+	}
+}
+
+func (c *combine[K, T]) addWindowed(rc *rec, v T) {
+	w := c.g.window
+	start := window.Start(rc.time, w.Size, w.Offset)
+	if end := start + w.Size; end <= c.mark {
+		rc.reject(plan.RejectLate, c.name, fmt.Sprintf("the window that began at %s had closed: event time %s, watermark %s",
+			nanoText(start), nanoText(rc.time), nanoText(c.mark)))
+		return
+	}
+	c.put(rc, start, v)
+}
+
+func nanoText(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339Nano) }
+
+func (c *combine[K, T]) add(rc *rec, v T) { c.put(rc, 0, v) }
+
+func (c *combine[K, T]) put(rc *rec, start int64, v T) {
+	k := groupKey[K]{start: start}
+	if !c.careful {
+		k.key = c.g.key(v)
+	} else if !rc.guard("group by", func() { k.key = c.g.key(v) }) {
+		return
+	}
+	slot, ok := c.slots[k]
+	if !ok {
+		slot = int32(c.table.New())
+		c.slots[k] = slot
+		c.order = append(c.order, k)
+	}
+	var err error
+	if !c.careful {
+		err = c.table.Add(int(slot), v)
+	} else if !rc.guard("aggregate "+c.name, func() { err = c.table.Add(int(slot), v) }) {
+		return
+	}
+	if err != nil {
+		c.fail(rc, k, err)
+	}
+}
+
+func (c *combine[K, T]) fail(rc *rec, k groupKey[K], err error) {
+	code := batch.CodeUserError
+	var e *batch.Error
+	if errors.As(err, &e) {
+		code = e.Code
+	}
+	rc.fail(batch.NewError(batch.Permanent, code, "aggregate", fmt.Errorf("state %s, key %s: %w", c.name, formatKey(c.g.encode(nil, k)), err),
+		"the state is as it was before this batch; use a wider type").At(rc.tc.Partition, rc.offset))
+}
+
+func (g *Grouped[K, T]) encode(dst []byte, k groupKey[K]) []byte {
+	if g.window != nil {
+		dst = value.AppendKey(dst, value.TimeOf(k.start))
+	}
+	return g.codec.Append(dst, k.key)
+}
+
+func (c *combine[K, T]) flush(rc *rec) {
+	out := rc.tc.Out[c.index]
+	for slot, k := range c.order {
+		c.kbuf = c.g.encode(c.kbuf[:0], k)
+		c.vbuf = c.table.Append(c.vbuf[:0], slot)
+		if err := out.Add(c.kbuf, c.vbuf); err != nil {
+			rc.fail(batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, "aggregate", err, "lower the batch's MaxRecords"))
+			return
+		}
+	}
+}
+
+// Total is what one key's values in one batch came to.
+type Total[K comparable, R any] struct {
+	Key   K
+	Value R
+}
+
+// BatchAggregate sends on, for each batch, what each key's values in it came to: Trident's aggregate. R is the
+// aggregate's value (int64 for a count), or the struct of accumulators given to agg.Fields.
+func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) Stream[Total[K, R]] {
+	p := g.s.p
+	p.checkName("batch aggregate", name)
+	out := Stream[Total[K, R]]{p: p, n: &node[Total[K, R]]{}, sources: g.s.sources}
+	if err := a.Err(); err != nil {
+		p.errorf("batch aggregate %s: %w", name, err)
+	}
+	if g.window != nil {
+		p.errorf("batch aggregate %s: it can't be windowed", name)
+	}
+	if g.codec == nil {
+		return out
+	}
+	if _, err := decoderOf[R](a.Columns()); err != nil {
+		p.errorf("batch aggregate %s: %w", name, err)
+		return out
+	}
+	e := &plan.Exchange{Name: name, Merge: a.Merge, FormatKey: formatKey}
+	e.Next = func() plan.StageTask {
+		dec, err := decoderOf[R](a.Columns())
+		if err != nil {
+			panic(err) // it was tried above
+		}
+		return &stageTask[K, R]{chains: chains[Total[K, R]]{n: out.n}, name: name, key: g.codec, dec: dec}
+	}
+	g.exchange(name, a, e)
+	p.describe("  batch aggregate %s: %s", name, aggregateNames(a.Columns()))
+	return out
+}
+
+// stageTask pushes the totals of one shard on.
+type stageTask[K comparable, R any] struct {
+	chains[Total[K, R]]
+	name string
+	key  *value.Codec[K]
+	dec  func(cells []byte, dst *R) error
+	row  int64
+}
+
+func (t *stageTask[K, R]) Begin(tc *plan.TaskContext) error {
+	tc.Careful = true // a panic can't be blamed on a record here, but on its step and key
+	tc.Partition = batch.Partition{Source: t.name, Number: int32(tc.Shard)}
+	t.row = 0
+	return t.start(tc)
+}
+
+func (t *stageTask[K, R]) Row(key, cells []byte) error {
+	var v Total[K, R]
+	var err error
+	if v.Key, err = t.key.Decode(key); err == nil {
+		err = t.dec(cells, &v.Value)
+	}
+	if err != nil {
+		return batch.NewError(batch.Permanent, batch.CodeInternal, t.name, fmt.Errorf("key %s: %w", formatKey(key), err), "")
+	}
+	t.rc.offset, t.rc.time = t.row, txstate.NoTime
+	t.row++
+	t.cur.push(&t.rc, v)
+	return t.rc.err
+}
+
+func (t *stageTask[K, R]) End() error { return t.finish() }
+
+// decoderOf returns what turns a row of cells into an R.
+func decoderOf[R any](cols []state.Column) (func(cells []byte, dst *R) error, error) {
+	return agg.Decoder[R](slices.Clone(cols))
+}
+
+// timeSources are the sources by whose watermarks the windows close.
+func (c *combine[K, T]) timeSources() []int { return c.p.exchanges[c.index].State.TimeSources }

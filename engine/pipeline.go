@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/state"
+)
+
+// Pipeline is a set of streams from sources to states. It is built by one goroutine; once it runs it isn't
+// changed.
+type Pipeline struct {
+	name string
+	errs []error
+
+	sources   []*sourceDef
+	exchanges []*plan.Exchange
+	persists  []*plan.Persist
+	statics   []*plan.Static
+	// timed[i] completes exchanges[i].State.TimeSources, which need the final order of sources.
+	timed  map[*plan.State][]*sourceDef
+	states map[string]bool
+	lines  []string
+	text   []string
+	onBad  plan.OnBad
+	limits plan.Limits
+	steps  int
+
+	compiled *plan.Plan
+}
+
+// sourceDef is a source under construction.
+type sourceDef struct {
+	plan *plan.Source
+	desc string
+}
+
+// PipelineOption is a setting of a whole pipeline.
+type PipelineOption func(*Pipeline)
+
+// Policy is what happens to a record that can't be decoded or whose function fails.
+type Policy = plan.OnBad
+
+// The policies for bad records.
+const (
+	Stop Policy = plan.Stop // the pipeline stops with the record's place and the cause; the default
+	Skip Policy = plan.Skip // the record goes to the state _rejected, in the same commit
+)
+
+// OnBadRecord sets the policy for bad records. The default is Stop.
+func OnBadRecord(policy Policy) PipelineOption {
+	return func(p *Pipeline) { p.onBad = policy }
+}
+
+// Batching bounds batches. Zero fields keep their defaults.
+type Batching struct {
+	MaxRecords int64         // per source partition and batch; default adaptive, at most 200,000
+	MaxBytes   int64         // raw bytes of everything that is in flight; default 64 MiB
+	MaxPending int           // batches in flight; default 4
+	Interval   time.Duration // the least time between two beginnings; default 0: data starts a batch at once
+	Timeout    time.Duration // of one attempt; default none
+	RetryMin   time.Duration // first back-off after a transient failure; default 100 ms
+	RetryMax   time.Duration // largest back-off; default 30 s
+	Attempts   int           // per batch before the pipeline stops; default: no limit
+	RetryFor   time.Duration // per batch since its first failure; default: no limit
+}
+
+// WithBatching sets the bounds of batches.
+func WithBatching(b Batching) PipelineOption {
+	return func(p *Pipeline) {
+		switch {
+		case b.MaxRecords < 0 || b.MaxBytes < 0 || b.MaxPending < 0 || b.Interval < 0 || b.Timeout < 0 ||
+			b.RetryMin < 0 || b.RetryMax < 0 || b.Attempts < 0 || b.RetryFor < 0:
+			p.errorf("Batching: negative value in %+v", b)
+		case b.RetryMax > 0 && b.RetryMin > b.RetryMax:
+			p.errorf("Batching: RetryMin %s is above RetryMax %s", b.RetryMin, b.RetryMax)
+		}
+		p.limits = plan.Limits{
+			MaxRecords: b.MaxRecords, MaxBytes: b.MaxBytes, MaxPending: b.MaxPending, Interval: b.Interval, Timeout: b.Timeout,
+			Retry: plan.Retry{Min: b.RetryMin, Max: b.RetryMax, Attempts: b.Attempts, For: b.RetryFor},
+		}
+	}
+}
+
+// New begins a pipeline. Its name is part of where its data lie: letters, digits, "-" and "_", beginning with a
+// letter, at most 64.
+func New(name string, opts ...PipelineOption) *Pipeline {
+	p := &Pipeline{name: name, states: map[string]bool{}, timed: map[*plan.State][]*sourceDef{}}
+	p.checkName("pipeline", name)
+	for _, o := range opts {
+		o(p)
+	}
+	return p
+}
+
+// Wrap makes a Pipeline of a plan that was compiled elsewhere.
+func Wrap(pl *plan.Plan) *Pipeline { return &Pipeline{name: pl.Name, compiled: pl} }
+
+// Name is the pipeline's name.
+func (p *Pipeline) Name() string { return p.name }
+
+func (p *Pipeline) errorf(format string, args ...any) {
+	p.errs = append(p.errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", fmt.Errorf(format, args...), ""))
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+func (p *Pipeline) checkName(what, name string) {
+	if !namePattern.MatchString(name) {
+		p.errorf("%s name %q: use a letter, then letters, digits, - and _, at most 64 in all", what, name)
+	}
+}
+
+// addState notes a state's name; two of one name would write over each other.
+func (p *Pipeline) addState(name string) {
+	p.checkName("state", name)
+	if p.states[name] {
+		p.errorf("two states are named %q", name)
+	}
+	p.states[name] = true
+}
+
+// describe adds a line to the plan, and to the text whose hash is the plan's.
+func (p *Pipeline) describe(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	p.lines = append(p.lines, line)
+	p.text = append(p.text, line)
+}
+
+// step names the next operator.
+func (p *Pipeline) step(kind string) string {
+	p.steps++
+	return fmt.Sprintf("%s %d", kind, p.steps)
+}
+
+// Plan compiles the pipeline, or reports everything that is wrong with it.
+func (p *Pipeline) Plan() (*plan.Plan, error) {
+	if p.compiled != nil {
+		return p.compiled, nil
+	}
+	errs := p.errs
+	if len(p.sources) == 0 {
+		errs = append(errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", errors.New("the pipeline has no source"), "begin with engine.From"))
+	}
+	if len(p.exchanges) == 0 && len(p.persists) == 0 {
+		errs = append(errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", errors.New("the pipeline keeps nothing"), "end a stream in Aggregate or PartitionPersist"))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("pipeline %s: %w", p.name, errors.Join(errs...))
+	}
+	sources := slices.Clone(p.sources)
+	slices.SortFunc(sources, func(a, b *sourceDef) int { return strings.Compare(a.plan.ID, b.plan.ID) })
+	at := map[*sourceDef]int{}
+	pl := &plan.Plan{
+		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits,
+	}
+	for i, s := range sources {
+		at[s] = i
+		s.plan.OnBad = p.onBad
+		pl.Sources = append(pl.Sources, s.plan)
+	}
+	for st, defs := range p.timed {
+		st.TimeSources = nil
+		for _, d := range defs {
+			st.TimeSources = append(st.TimeSources, at[d])
+		}
+		slices.Sort(st.TimeSources)
+		st.TimeSources = slices.Compact(st.TimeSources)
+	}
+	pl.Text = strings.Join(append([]string{"pipeline " + p.name, fmt.Sprintf("on_bad_record %d", p.onBad)}, p.text...), "\n")
+	p.compiled = pl
+	return pl, nil
+}
+
+// schemaColumns are a state's key columns, a windowed one's led by the start of the window.
+func schemaColumns(key []state.Column, windowed bool) []state.Column {
+	if !windowed {
+		return key
+	}
+	return append([]state.Column{{Name: "window_start", Type: "timestamp"}}, key...)
+}

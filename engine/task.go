@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// rec is the record (or, in a later stage, the row) that is on its way through a chain.
+type rec struct {
+	tc     *plan.TaskContext
+	r      *batch.Record // nil in later stages
+	offset int64
+	time   int64 // event time in nanoseconds; txstate.NoTime if there is none
+	err    error // stops the task
+}
+
+// fail stops the task. The first failure counts.
+func (rc *rec) fail(err error) {
+	if rc.err == nil {
+		rc.err = err
+	}
+}
+
+// bad turns the record away, or stops the task, as the policy says.
+func (rc *rec) bad(step string, cause error) {
+	if t := asTransient(cause, step); t != nil {
+		rc.fail(t.At(rc.tc.Partition, rc.offset))
+		return
+	}
+	if rc.tc.OnBad == plan.Skip {
+		rc.reject(plan.RejectBad, step, cause.Error())
+		return
+	}
+	rc.fail(batch.NewError(batch.Permanent, batch.CodeBadRecord, step, cause,
+		"mend the record or the function, or let bad records be skipped").At(rc.tc.Partition, rc.offset))
+}
+
+func (rc *rec) reject(kind plan.RejectKind, step, cause string) {
+	rej := plan.Rejected{Kind: kind, Offset: rc.offset, Step: step, Cause: cause}
+	if rc.r != nil {
+		rej.Timestamp = rc.r.Timestamp
+		rej.Key, rej.Value = bytes.Clone(rc.r.Key), bytes.Clone(rc.r.Value)
+	}
+	rc.tc.Rejected = append(rc.tc.Rejected, rej)
+}
+
+// guard calls a user's function; a panic in it is a bad record of the step.
+func (rc *rec) guard(step string, f func()) (ok bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			rc.bad(step, panicError(v))
+			ok = false
+		}
+	}()
+	f()
+	return true
+}
+
+// push hands a value on.
+type push[T any] func(rc *rec, v T)
+
+// node is a point in the graph to which consumers attach.
+type node[T any] struct {
+	outs []func(b *builder) push[T]
+}
+
+// builder makes the closures of one task. Each task has its own: what they keep is no one else's.
+type builder struct {
+	careful    bool
+	memo       map[any]any
+	begin, end []func(rc *rec)
+}
+
+// build returns the function that takes the node's values. Within one task it is built once, also where several
+// ways lead to the node.
+func (n *node[T]) build(b *builder) push[T] {
+	if f, ok := b.memo[n]; ok {
+		return f.(push[T])
+	}
+	sinks := make([]push[T], len(n.outs))
+	for i, o := range n.outs {
+		sinks[i] = o(b)
+	}
+	var f push[T]
+	switch len(sinks) {
+	case 0:
+		f = func(*rec, T) {}
+	case 1:
+		f = sinks[0]
+	default:
+		f = func(rc *rec, v T) {
+			for _, s := range sinks {
+				s(rc, v)
+			}
+		}
+	}
+	b.memo[n] = f
+	return f
+}
+
+// chain is a node with everything behind it, for one task.
+type chain[T any] struct {
+	push       push[T]
+	begin, end []func(rc *rec)
+}
+
+func (n *node[T]) chain(careful bool) *chain[T] {
+	b := &builder{careful: careful, memo: map[any]any{}}
+	f := n.build(b)
+	return &chain[T]{push: f, begin: b.begin, end: b.end}
+}
+
+// chains holds a task's two variants: the fast one lets panics through to the executor, which runs the batch again
+// with the careful one. That guards every user function by itself.
+type chains[T any] struct {
+	n             *node[T]
+	fast, careful *chain[T]
+	cur           *chain[T]
+	rc            rec
+}
+
+func (c *chains[T]) start(tc *plan.TaskContext) error {
+	c.rc = rec{tc: tc, time: txstate.NoTime}
+	which := &c.fast
+	if tc.Careful {
+		which = &c.careful
+	}
+	if *which == nil {
+		*which = c.n.chain(tc.Careful)
+	}
+	c.cur = *which
+	for _, f := range c.cur.begin {
+		f(&c.rc)
+	}
+	return c.rc.err
+}
+
+func (c *chains[T]) finish() error {
+	for _, f := range c.cur.end {
+		if c.rc.err != nil {
+			break
+		}
+		f(&c.rc)
+	}
+	return c.rc.err
+}
+
+// sourceTask decodes the records of one partition and pushes them through its chain.
+type sourceTask[T any] struct {
+	chains[T]
+	dec    codec.Decode[T]
+	fields []string
+	header bool // fields have been given to dec
+	v      T
+}
+
+func (t *sourceTask[T]) Begin(tc *plan.TaskContext) error { return t.start(tc) }
+
+func (t *sourceTask[T]) Process(c *batch.Chunk) error {
+	if !t.header || !slices.Equal(t.fields, c.Fields) {
+		t.fields, t.header = slices.Clone(c.Fields), true
+		if err := t.dec.Begin(t.fields); err != nil {
+			t.header = false
+			return batch.NewError(batch.Permanent, batch.CodeBadRecord, "decode", err, "").At(t.rc.tc.Partition, batch.NoOffset)
+		}
+	}
+	rc, f := &t.rc, t.cur.push
+	var zero T
+	for i := range c.Records {
+		r := &c.Records[i]
+		rc.r, rc.offset, rc.time = r, r.Offset, txstate.NoTime
+		t.v = zero
+		if err := t.dec.Decode(r, &t.v); err != nil {
+			rc.bad("decode", err)
+		} else {
+			f(rc, t.v)
+		}
+		if rc.err != nil {
+			return rc.err
+		}
+	}
+	return nil
+}
+
+func (t *sourceTask[T]) End() error { return t.finish() }
