@@ -381,3 +381,25 @@ func BenchmarkEncodingJSON(b *testing.B) {
 		sum += v.N
 	}
 }
+
+func TestElementsAndMembers(t *testing.T) {
+	doc := []byte(` { "a" : [ 1, "x\n" ,[] , {"b":2}], "a":null , "e":{} } `)
+	var got []string
+	Members(doc, func(name, v Field) bool {
+		got = append(got, fmt.Sprintf("%s=%v", name.Raw, v.Kind))
+		switch v.Kind {
+		case Array:
+			Elements(v.Raw, func(f Field) bool {
+				got = append(got, fmt.Sprintf("[%s %v]", f.Raw, f.Escaped))
+				return f.Kind != Array
+			})
+		case Object:
+			Members(v.Raw, func(Field, Field) bool { t.Error("a member of {}"); return true })
+		}
+		return true
+	})
+	want := `a=an array [1 false] [x\n true] [[] false] a=null e=an object`
+	if g := strings.Join(got, " "); g != want {
+		t.Errorf("got  %s\nwant %s", g, want)
+	}
+}

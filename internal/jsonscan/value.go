@@ -172,3 +172,59 @@ func ParseFloat(raw []byte) (f float64, ok bool) {
 	f, err := strconv.ParseFloat(string(raw), 64)
 	return f, err == nil && !math.IsInf(f, 0) && !math.IsNaN(f)
 }
+
+// Elements passes the elements of an array to yield, in order, until it returns false. raw is the Raw of Kind Array
+// of an accepted document; anything else panics.
+func Elements(raw []byte, yield func(Field) bool) {
+	walk(raw, '[', ']', func(i int) int {
+		f, end := accepted(raw, i)
+		if !yield(f) {
+			return -1
+		}
+		return end
+	})
+}
+
+// Members passes the members of an object to yield, in order and repeated names included, until it returns false.
+// raw is the Raw of Kind Object of an accepted document, or the whole of it; anything else panics.
+func Members(raw []byte, yield func(name, value Field) bool) {
+	walk(raw, '{', '}', func(i int) int {
+		name, end := accepted(raw, i)
+		f, end := accepted(raw, skipSpace(raw, skipSpace(raw, end)+1))
+		if !yield(name, f) {
+			return -1
+		}
+		return end
+	})
+}
+
+// walk calls one at the beginning of each item; one returns where the item ends, or -1 to stop.
+func walk(raw []byte, open, closing byte, one func(i int) int) {
+	i := skipSpace(raw, 0)
+	if i == len(raw) || raw[i] != open {
+		panic(fmt.Sprintf("jsonscan: %q doesn't begin with %q", raw, open))
+	}
+	if i = skipSpace(raw, i+1); raw[i] == closing {
+		return
+	}
+	for {
+		if i = one(i); i < 0 {
+			return
+		}
+		if i = skipSpace(raw, i); raw[i] == closing {
+			return
+		}
+		i = skipSpace(raw, i+1)
+	}
+}
+
+func accepted(raw []byte, i int) (Field, int) {
+	end, kind, escaped, why := value(raw, i, 0)
+	if why != ok {
+		panic("jsonscan: a document that was not accepted: " + fail(raw, end, why).Error())
+	}
+	if kind == String {
+		return Field{Raw: raw[i+1 : end-1 : end-1], Kind: kind, Escaped: escaped}, end
+	}
+	return Field{Raw: raw[i:end:end], Kind: kind}, end
+}
