@@ -49,6 +49,7 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 	}
 	def := &sourceDef{desc: src.Describe(), plan: &plan.Source{
 		ID:      id,
+		Framing: framing,
 		Open:    func(env plan.Env) (emitter.Emitter, error) { return src.Open(id, framing, env) },
 		NewTask: func() plan.Task { return &sourceTask[T]{chains: chains[T]{n: n}, dec: dec.New()} },
 	}}

@@ -72,7 +72,9 @@ type Retry struct {
 
 // Source is one source and the chain of steps that begins at it.
 type Source struct {
-	ID      string
+	ID string
+	// Framing is what the source is opened with; whoever brings records of its own (the test kit) must match it.
+	Framing emitter.Framing
 	Open    func(env Env) (emitter.Emitter, error)
 	NewTask func() Task
 	OnBad   OnBad

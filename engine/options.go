@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// Options are the settings of one run. The zero value runs with every default.
+type Options struct {
+	// DataDir is the directory that holds the data directories of pipelines: this one's is DataDir/<pipeline>.
+	// Default: TRIDENTD_DATA_DIR, or "tridentd-data".
+	DataDir string
+	// Logger receives what happens. Default: none.
+	Logger hclog.Logger
+	// UntilCaughtUp ends the run once every partition has reached the end that it had when the run began.
+	UntilCaughtUp bool
+	// Procs bounds how many partitions and shards are worked on at once. Default: GOMAXPROCS. No result depends on it.
+	Procs int
+	// Grace is for how long a stop waits for batches in flight before it drops them. Default: 8 s.
+	Grace time.Duration
+	// CacheBytes bounds the store's block cache. Default: 64 MiB.
+	CacheBytes int64
+	// Observer is told what happens, for metrics. It must not block. May be nil.
+	Observer Observer
+}
+
+// DefaultGrace is for how long a stop waits for the batches in flight.
+const DefaultGrace = 8 * time.Second
+
+// closeGrace bounds the orderly end of all that is left after the batches: sources, mirrors.
+const closeGrace = 2 * time.Second
+
+// Observer is told what happens in a run.
+type Observer interface {
+	// Committed is told each batch, in txid order, after its commit has been synced.
+	Committed(e *txstate.Entry)
+	// Failed is told each failure of a batch or of the start.
+	Failed(err error)
+}
+
+type noObserver struct{}
+
+func (noObserver) Committed(*txstate.Entry) {}
+func (noObserver) Failed(error)             {}
+
+func (o Options) withDefaults() Options {
+	if o.DataDir == "" {
+		if o.DataDir = os.Getenv("TRIDENTD_DATA_DIR"); o.DataDir == "" {
+			o.DataDir = "tridentd-data"
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	if o.Grace <= 0 {
+		o.Grace = DefaultGrace
+	}
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
+	return o
+}

@@ -1,0 +1,351 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/cespare/xxhash/v2"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/coordinator"
+	"github.com/tridentd/tridentd/coordinator/runner"
+	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// Run runs a pipeline until ctx is cancelled (it then finishes the batches in flight and returns nil), until it
+// has caught up if o asks for that, or until a permanent failure, which it returns.
+func Run(ctx context.Context, p *Pipeline, o Options) error {
+	h, err := Start(ctx, p, o)
+	if err != nil {
+		return err
+	}
+	return h.Wait()
+}
+
+// Handle is a pipeline that runs.
+type Handle struct {
+	o     Options
+	plan  *plan.Plan
+	dir   string
+	log   hclog.Logger
+	began time.Time
+	done  chan struct{}
+	err   error // valid after done
+
+	mu      sync.Mutex
+	db      *pebblestate.DB
+	exec    *exec.Executor // nil until the sources have been opened
+	run     *runner.Runner // nil until then
+	drained bool
+	drain   chan struct{} // closed by Drain
+	opening error         // what keeps the sources from being opened
+	since   time.Time     // of opening
+	last    *txstate.Entry
+	targets map[batch.Partition]int64 // of a bounded run
+}
+
+// Start opens the store and begins to run in the background. Mistakes of the pipeline and of the store are returned
+// at once; everything else is told by Wait.
+func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
+	pl, err := p.Plan()
+	if err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	h := &Handle{
+		o: o, plan: pl, dir: filepath.Join(o.DataDir, pl.Name),
+		log:  o.Logger.With("pipeline", pl.Name),
+		done: make(chan struct{}), drain: make(chan struct{}), began: time.Now(),
+	}
+	if h.db, err = h.open(ctx); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(h.done)
+		h.err = h.serve(ctx)
+	}()
+	return h, nil
+}
+
+func (h *Handle) open(ctx context.Context) (*pebblestate.DB, error) {
+	return pebblestate.Open(ctx, pebblestate.Options{
+		Dir: h.dir, Pipeline: h.plan.Name, Shards: plan.DefaultShards, CreateIfMissing: true, Logger: h.log, CacheBytes: h.o.CacheBytes,
+	})
+}
+
+// Wait returns when the run has ended: nil after a drain, otherwise what ended it.
+func (h *Handle) Wait() error {
+	<-h.done
+	return h.err
+}
+
+// Done is closed when the run has ended.
+func (h *Handle) Done() <-chan struct{} { return h.done }
+
+// Drain finishes the batches in flight, begins no other, and ends the run. What isn't finished within Options.Grace is
+// dropped: it is done again by the next run.
+func (h *Handle) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.drained {
+		h.drained = true
+		close(h.drain)
+	}
+}
+
+// Dir is the pipeline's data directory.
+func (h *Handle) Dir() string { return h.dir }
+
+// serve runs the pipeline and closes everything behind it.
+func (h *Handle) serve(ctx context.Context) (err error) {
+	// The run ends by Drain, which leaves time for what is in flight: ctx isn't passed on.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		select {
+		case <-ctx.Done():
+			h.Drain()
+		case <-finished:
+		}
+	}()
+	defer func() {
+		h.mu.Lock()
+		db := h.db
+		h.db, h.run = nil, nil
+		h.mu.Unlock()
+		if db != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
+	x, snap, err := h.openSources(work)
+	if err != nil || x == nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(work, closeGrace)
+		defer cancel()
+		if cerr := x.Close(closing); cerr != nil {
+			h.log.Warn("a source didn't close in order", "error", cerr)
+		}
+	}()
+	if h.o.UntilCaughtUp {
+		if err := h.aim(work, x); err != nil {
+			return err
+		}
+	}
+	r, err := runner.New(runner.Config{
+		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{x}, Logger: h.log, Failed: h.o.Observer.Failed,
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.exec, h.run = x, r
+	h.mu.Unlock()
+	go h.watchDrain(finished, r)
+	h.reached(x)
+	return r.Run(work)
+}
+
+// watchDrain passes a drain on, and ends by force what hangs.
+func (h *Handle) watchDrain(finished <-chan struct{}, r *runner.Runner) {
+	select {
+	case <-h.drain:
+	case <-finished:
+		return
+	}
+	r.Drain()
+	t := time.NewTimer(h.o.Grace)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		h.log.Warn("batches in flight didn't finish in time: they are dropped, and done again by the next run", "grace", h.o.Grace)
+		r.Stop()
+	case <-finished:
+	}
+}
+
+func (h *Handle) coordination() coordinator.Config {
+	l := h.plan.Batch
+	return coordinator.Config{
+		MaxPending: l.MaxPending, Interval: l.Interval, Timeout: l.Timeout,
+		Retry: coordinator.Retry{Min: l.Retry.Min, Max: l.Retry.Max, Attempts: uint32(l.Retry.Attempts), For: l.Retry.For},
+		Seed:  xxhash.Sum64String(h.plan.Name),
+	}
+}
+
+// retry calls f until it succeeds, fails for good, or the run is drained (ok is false then).
+func (h *Handle) retry(ctx context.Context, what string, f func() error) (ok bool, err error) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = coordinator.DefaultRetryMin, coordinator.DefaultRetryMax
+	for {
+		err := f()
+		if err == nil {
+			h.setOpening(nil)
+			return true, nil
+		}
+		h.o.Observer.Failed(err)
+		if batch.KindOf(err) == batch.Permanent {
+			return false, err
+		}
+		h.setOpening(err)
+		d := wait.NextBackOff()
+		h.log.Error(what+" failed; trying again", "error", err, "kind", batch.KindOf(err).String(), "code", string(batch.CodeOf(err)), "backoff", d.Round(time.Millisecond))
+		t := time.NewTimer(d)
+		select {
+		case <-t.C:
+		case <-h.drain:
+			t.Stop()
+			return false, nil
+		case <-ctx.Done():
+			t.Stop()
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+func (h *Handle) setOpening(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil && h.opening == nil {
+		h.since = time.Now()
+	}
+	h.opening = err
+}
+
+// openSources returns the executor with its sources open; nil if the run was drained before they were.
+func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snapshot, error) {
+	// A drain ends an attempt to open that hangs.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-h.drain:
+			cancel(errDrained)
+		case <-ctx.Done():
+		}
+	}()
+	var x *exec.Executor
+	var snap txstate.Snapshot
+	ok, err := h.retry(ctx, "opening the sources", func() error {
+		x = exec.New(exec.Config{
+			Plan: h.plan, DB: h.db, Shards: h.db.Shards(), Logger: h.log, Procs: h.o.Procs,
+			Build: buildID(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
+			OnCommit: h.committed, Reopened: h.reopen,
+		})
+		var err error
+		if snap, err = x.Open(ctx); err != nil {
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+			defer cancel()
+			if cerr := x.Close(closing); cerr != nil {
+				h.log.Warn("a source didn't close in order", "error", cerr)
+			}
+		}
+		return err
+	})
+	if errors.Is(err, errDrained) {
+		err = nil
+	}
+	if !ok {
+		return nil, snap, err
+	}
+	return x, snap, nil
+}
+
+var errDrained = errors.New("the run was told to stop")
+
+// aim asks the sources for their ends: what a bounded run runs to.
+func (h *Handle) aim(ctx context.Context, x *exec.Executor) error {
+	var targets map[batch.Partition]int64
+	ok, err := h.retry(ctx, "asking the sources for their ends", func() (err error) {
+		targets, err = x.Ends(ctx)
+		return err
+	})
+	if err != nil || !ok {
+		return err
+	}
+	h.mu.Lock()
+	h.targets = targets
+	h.mu.Unlock()
+	return nil
+}
+
+func (h *Handle) committed(e *txstate.Entry) {
+	h.o.Observer.Committed(e)
+	h.mu.Lock()
+	h.last = e
+	x := h.exec
+	h.mu.Unlock()
+	h.log.Debug("committed", "txid", uint64(e.Txid), "attempt", e.Attempt.String(), "records", e.Counts.Read, "took", (e.Took.Read + e.Took.Process + e.Took.Commit).Round(time.Microsecond))
+	h.reached(x)
+}
+
+// reached drains a bounded run that has got where it was to go.
+func (h *Handle) reached(x *exec.Executor) {
+	h.mu.Lock()
+	targets := h.targets
+	h.mu.Unlock()
+	if targets != nil && x.Reached(targets) {
+		h.Drain()
+	}
+}
+
+// reopen opens the database again after a write of unknown outcome.
+func (h *Handle) reopen(ctx context.Context) (*pebblestate.DB, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.db != nil {
+		if err := h.db.Close(); err != nil {
+			h.log.Warn("closing the store after a failed write", "error", err)
+		}
+		h.db = nil
+	}
+	db, err := h.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.db = db
+	return db, nil
+}
+
+// committer tells the runner which commits have an unknown outcome.
+type committer struct{ *exec.Executor }
+
+func (c *committer) Commit(ctx context.Context, bs []*batch.Batch) error {
+	err := c.Executor.Commit(ctx, bs)
+	if errors.Is(err, pebblestate.ErrUnknownOutcome) {
+		return fmt.Errorf("%w: %w", runner.ErrUnknown, err)
+	}
+	return err
+}
+
+// buildID tells which code made a batch: two builds may differ in the last bit of a float.
+func buildID() string {
+	id := "unknown"
+	level := ""
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		id = bi.Main.Version
+		for _, s := range bi.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				id = s.Value[:min(12, len(s.Value))]
+			case "GOAMD64", "GOARM64":
+				level = " " + s.Value
+			}
+		}
+	}
+	return fmt.Sprintf("%s %s %s%s", id, runtime.Version(), runtime.GOARCH, level)
+}
