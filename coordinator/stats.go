@@ -41,6 +41,8 @@ type Stats struct {
 	Failing *Failure
 	// BackoffUntil is when the next batch, or the store, is tried again; zero if nothing waits for that.
 	BackoffUntil time.Time
+	// Cause is what ends the run for good; nil if nothing does.
+	Cause error
 }
 
 // Stats returns a copy of everything of interest.
@@ -49,6 +51,7 @@ func (m *Machine) Stats() Stats {
 		Mode: m.mode.String(), Epoch: m.epoch, Committed: m.committed, Time: m.time,
 		InFlight: make([]Flight, 0, m.inFlight), Waiting: len(m.slots) - m.inFlight,
 		Aborting: len(m.aborting), Reopening: m.reopening, Attempts: m.attempts,
+		Cause: m.cause,
 	}
 	for _, s := range m.slots[:m.inFlight] {
 		st.InFlight = append(st.InFlight, Flight{ID: s.id(), Phase: s.phase, Time: s.batch.Time, Recorded: s.recorded})
