@@ -169,6 +169,7 @@ func setDuration(v reflect.Value, text []byte) error {
 }
 
 func setUnmarshaler(v reflect.Value, text []byte) error {
+	v.SetZero() // an unmarshaler may reuse the memory of the value before, which somebody may hold
 	return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText(text)
 }
 

@@ -86,6 +86,7 @@ func (c *compiler) compile(t reflect.Type, path string) (*node, error) {
 		}
 	case reflect.PointerTo(t).Implements(jsonUnmarshalerType):
 		n.json = func(_ *jsonState, v reflect.Value, f jsonscan.Field) error {
+			v.SetZero() // an unmarshaler may reuse the memory of the value before, which somebody may hold
 			return v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(document(f))
 		}
 	default:
@@ -244,6 +245,10 @@ func (c *compiler) compileList(n *node, t reflect.Type, path string) error {
 		return err
 	}
 	fixed := t.Kind() == reflect.Array
+	n.name = "[]" + of.name
+	if fixed {
+		n.name = fmt.Sprintf("[%d]%s", t.Len(), of.name)
+	}
 	n.json = func(d *jsonState, v reflect.Value, f jsonscan.Field) error {
 		if f.Kind != jsonscan.Array {
 			return unexpected(f, "an array")
@@ -286,6 +291,7 @@ func (c *compiler) compileMap(n *node, t reflect.Type, path string) error {
 	if err != nil {
 		return err
 	}
+	n.name = "map[string]" + of.name
 	n.json = func(d *jsonState, v reflect.Value, f jsonscan.Field) error {
 		if f.Kind != jsonscan.Object {
 			return unexpected(f, "an object")
