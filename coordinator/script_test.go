@@ -1,0 +1,12 @@
+package coordinator_test
+
+import (
+	"testing"
+
+	"github.com/tridentd/tridentd/coordinator/coordtest"
+)
+
+// TestScripts replays testdata: a file per behaviour. `go test ./coordinator -rewrite` writes the actions anew.
+func TestScripts(t *testing.T) {
+	coordtest.Script(t, "testdata")
+}
