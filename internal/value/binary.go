@@ -217,12 +217,11 @@ func readInteger(b []byte) (v Value, rest []byte, err error) {
 	if err != nil {
 		return Value{}, nil, err
 	}
-	i, ok := d.BigInt()
-	if !ok || i.BitLen() > 127 {
+	if _, ok := biased128(d); !ok {
 		return Value{}, nil, corrupt("%s as an integer", d)
 	}
-	if i.IsInt64() {
-		return IntOf(i.Int64()), rest, nil
+	if i, ok := d.Int64(); ok {
+		return IntOf(i), rest, nil
 	}
 	v = DecimalOf(d)
 	v.raw = true

@@ -186,18 +186,26 @@ func appendEscaped(dst, s []byte) []byte {
 
 // appendKeyWide appends an integer of 128 bits that is no int64.
 func appendKeyWide(dst []byte, d decimal.Decimal) []byte {
-	i, ok := d.BigInt()
-	if !ok || i.BitLen() > 127 {
+	biased, ok := biased128(d)
+	if !ok {
 		panic("value: " + d.String() + " was made as an integer of 128 bits")
 	}
 	tag := keyIntHigh
-	if i.Sign() < 0 {
+	if d.Sign() < 0 {
 		tag = keyIntLow
 	}
-	// Adding 2^127 makes the order of the signed integers that of the unsigned bytes.
-	i.Add(i, new(big.Int).Lsh(big.NewInt(1), 127))
 	var b [16]byte
-	return append(append(dst, tag), i.FillBytes(b[:])...)
+	return append(append(dst, tag), biased.FillBytes(b[:])...)
+}
+
+// biased128 returns d + 2^127, which makes the order of signed integers that of unsigned bytes; ok = false if d is
+// no signed integer of 128 bits.
+func biased128(d decimal.Decimal) (i *big.Int, ok bool) {
+	if i, ok = d.BigInt(); !ok {
+		return nil, false
+	}
+	i.Add(i, new(big.Int).Lsh(big.NewInt(1), 127))
+	return i, i.Sign() >= 0 && i.BitLen() <= 128
 }
 
 // AppendKeyDecimal appends a decimal: its sign, the exponent of 0.ddd * 10^exponent, the digits in pairs, an end. All

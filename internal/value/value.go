@@ -277,11 +277,14 @@ func compareNumbers(a, b Value) int {
 		return decimal.FromInt(a.Int()).Cmp(b.Decimal())
 	}
 	f, d := a.Float(), b.Decimal()
-	if math.IsNaN(f) {
+	switch {
+	case math.IsNaN(f), math.IsInf(f, 1):
 		return 1
+	case math.IsInf(f, -1):
+		return -1
 	}
 	// Rounding keeps the order, so only a decimal that rounds to f itself needs an exact look.
-	if c := compareFloats(f, d.Float64()); c != 0 || math.IsInf(f, 0) {
+	if c := compareFloats(f, d.Float64()); c != 0 {
 		return c
 	}
 	return new(big.Rat).SetFloat64(f).Cmp(d.Rat())
