@@ -114,19 +114,18 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Accept") == rowsType {
 		rows = &binaryRows{stream: out}
 	}
-	if err := s.backend.Query(r.Context(), name, keys, rows); err != nil {
-		if !out.begun {
-			s.fail(w, err)
-			return
-		}
+	err := s.backend.Query(r.Context(), name, keys, rows)
+	switch {
+	case err == nil && !out.begun:
+		panic("server: Backend.Query returned without Begin")
+	case err == nil:
+		rows.end()
+	case !out.sent:
+		s.fail(w, err)
+	default:
 		s.log.Debug("query failed under way", "state", name, "error", err)
 		rows.fail(err)
-		return
 	}
-	if !out.begun {
-		panic("server: Backend.Query returned without Begin")
-	}
-	rows.end()
 }
 
 func (s *Server) ledger(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +151,7 @@ func (s *Server) ledger(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		list.end()
-	case !out.begun:
+	case !out.sent:
 		s.fail(w, err)
 	default:
 		s.log.Debug("ledger failed under way", "error", err)
@@ -214,7 +213,8 @@ type stream struct {
 	w     http.ResponseWriter
 	ctl   *http.ResponseController
 	buf   *bufio.Writer
-	begun bool // the header can't be changed any more
+	begun bool // begin was called
+	sent  bool // a part has left the buffer: the answer can't become another one any more
 }
 
 const streamBuffer = 64 << 10
@@ -244,6 +244,7 @@ func (s *stream) abort() {
 type progressWriter struct{ s *stream }
 
 func (p progressWriter) Write(b []byte) (int, error) {
+	p.s.sent = true
 	// Not every ResponseWriter has deadlines (those of tests don't); the server's default holds then.
 	_ = p.s.ctl.SetWriteDeadline(time.Now().Add(writeTimeout))
 	return p.s.w.Write(b)
