@@ -1,0 +1,598 @@
+package spec
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tridentd/tridentd/internal/expr"
+	"github.com/tridentd/tridentd/internal/names"
+	"github.com/tridentd/tridentd/internal/vec"
+	"github.com/tridentd/tridentd/state"
+)
+
+// branch is a stream as it is reached on one way from one source: its steps over that source's columns.
+type branch struct {
+	stream   *streamDecl
+	ops      []op
+	leaf     *leaf
+	children []*branch
+}
+
+// op is a checked step of a branch.
+type op struct {
+	kind  string // filter, set, flat_map, lookup
+	label string
+	scope *expr.Scope // of the expressions
+	exprs []exprDecl
+	into  []int  // set: the columns; flat_map: the one column, in next
+	next  *frame // flat_map
+	table *static
+	reads []gatherColumn // lookup
+	frame *frame         // whose rows come in
+}
+
+// gatherColumn is a column of a static table and the frame's column that takes it.
+type gatherColumn struct{ from, into int }
+
+// leaf is the end of a branch: the aggregate that its rows go to.
+type leaf struct {
+	out    *output
+	frame  *frame
+	scope  *expr.Scope
+	keys   []int // columns
+	aggs   []aggDecl
+	label  string
+	window string // label of the window step
+}
+
+// output is the aggregate of a stream, the same for all of its branches.
+type output struct {
+	index  int // in Plan.Exchanges
+	stream *streamDecl
+	schema state.Schema
+	window *windowDecl
+	keys   []expr.Type
+	values []aggValue
+	// sources are those whose event time closes the windows.
+	sources []*source
+}
+
+// aggValue is one aggregate of an output.
+type aggValue struct {
+	name string
+	fn   string
+	arg  vec.Kind // what it accumulates; Null for count
+	typ  expr.Type
+}
+
+// windowDecl is a tumbling window, in nanoseconds.
+type windowDecl struct{ size, offset, retention int64 }
+
+// static is a static table with the columns that lookups ask for.
+type static struct {
+	decl  *staticDecl
+	index int
+	cols  []*column
+	open  bool
+	key   int
+}
+
+func newStatic(d *staticDecl, index int) *static {
+	s := &static{decl: d, index: index, key: -1}
+	for _, t := range d.decode.types {
+		s.cols[s.column(t.name)].check = true
+	}
+	for _, h := range d.header {
+		if checkFieldName(h) == nil {
+			s.column(h)
+		}
+	}
+	s.open = d.header == nil
+	return s
+}
+
+// column returns the column of a field.
+func (s *static) column(name string) int {
+	for i, c := range s.cols {
+		if c.name == name {
+			return i
+		}
+	}
+	t := expr.Any
+	if k, ok := s.decl.decode.typeOf(name); ok {
+		t = expr.Type{Type: vec.Type{Kind: k}, Nullable: true}
+	} else if s.decl.decode.kind == "csv" {
+		t = expr.String
+	}
+	s.cols = append(s.cols, &column{name: name, typ: t, origin: fromDocument})
+	return len(s.cols) - 1
+}
+
+func (s *static) names() []string {
+	var all []string
+	for _, c := range s.cols {
+		all = append(all, c.name)
+	}
+	return all
+}
+
+// checker types a model: from each source through all streams that begin there.
+type checker struct {
+	*reporter
+	m       *model
+	sources []*source
+	statics []*static
+	outputs []*output
+	dotted  []string // all names with a dot that any expression uses
+}
+
+func (c *checker) check() {
+	for _, s := range c.m.streams {
+		for _, st := range s.steps {
+			for _, x := range st.exprs {
+				c.noteDotted(x.e)
+			}
+			for _, a := range st.aggs {
+				for _, x := range a.args {
+					c.noteDotted(x)
+				}
+			}
+		}
+		if s.aggregates() {
+			c.outputs = append(c.outputs, &output{index: len(c.outputs), stream: s})
+		}
+	}
+	for i, d := range c.m.statics {
+		c.header(&d.decode, d.header)
+		s := newStatic(d, i)
+		if d.key != nil && d.decode.kind != "" {
+			c.staticKey(s)
+		}
+		c.statics = append(c.statics, s)
+	}
+	reached := map[string]bool{}
+	for _, d := range c.m.sources {
+		c.header(&d.decode, d.header)
+		s := newSource(d)
+		c.sources = append(c.sources, s)
+		c.eventTime(s)
+		root := newEnv(s)
+		s.branches = c.consumers(d.name, root, reached)
+		if len(s.branches) == 0 && len(c.list) == 0 {
+			c.add(d.at, "", "no stream begins at source %s", d.name)
+		}
+	}
+	for _, s := range c.m.streams {
+		if !s.aggregates() && !c.used(s.name) && len(c.list) == 0 {
+			c.add(s.at, "end it in an aggregate", "stream %s ends in no state and no other stream begins at it", s.name)
+		}
+	}
+}
+
+func (c *checker) used(stream string) bool {
+	for _, s := range c.m.streams {
+		for _, f := range s.from {
+			if f.text == stream {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *checker) noteDotted(x *expr.Expr) {
+	for _, name := range x.Fields() {
+		if strings.Contains(name, ".") && !slices.Contains(c.dotted, name) {
+			c.dotted = append(c.dotted, name)
+		}
+	}
+}
+
+// header holds declared types against the columns that a CSV file has.
+func (c *checker) header(d *decodeDecl, header []string) {
+	if header == nil {
+		return
+	}
+	for _, t := range d.types {
+		if !slices.Contains(header, t.name) {
+			c.add(t.at, nearest(t.name, header), "the file has no column %s", t.name)
+		}
+	}
+}
+
+func nearest(name string, candidates []string) string {
+	if near, ok := names.Nearest(name, candidates); ok {
+		return "did you mean " + near + "?"
+	}
+	return ""
+}
+
+func (c *checker) staticKey(s *static) {
+	name := s.decl.key.text
+	if !s.open && !slices.Contains(s.names(), name) {
+		c.add(s.decl.key.at, nearest(name, s.names()), "the table has no column %s", name)
+		return
+	}
+	s.key = s.column(name)
+	s.cols[s.key].used = true
+}
+
+// eventTime finds the column of a source's event time.
+func (c *checker) eventTime(s *source) {
+	f := s.decl.timeField
+	if f == nil {
+		return
+	}
+	field, ok := newEnv(s).lookup(f.text)
+	switch {
+	case !ok:
+		c.add(f.at, nearest(f.text, s.fieldNames()), "source %s has no field %s", s.decl.name, f.text)
+	case field.Type.Kind != vec.Time:
+		hint := "declare it: types: {" + f.text + ": timestamp}"
+		if isMeta(f.text) {
+			hint = ""
+		}
+		c.add(f.at, hint, "event time needs a timestamp, %s is %s", f.text, typeText(field.Type))
+	default:
+		s.time = field.Index
+	}
+}
+
+func (s *source) fieldNames() []string {
+	var all []string
+	for _, c := range s.root.cols {
+		all = append(all, c.name)
+	}
+	return all
+}
+
+// typeText writes a type for people.
+func typeText(t expr.Type) string {
+	switch t.Kind {
+	case vec.Any:
+		return "of no declared type"
+	case vec.Null:
+		return "always null"
+	case vec.Int:
+		return "an int"
+	case vec.Bytes:
+		return "bytes"
+	}
+	return "a " + t.Type.String()
+}
+
+// consumers checks every stream that begins at a source or stream, with the environment that it finds there.
+func (c *checker) consumers(name string, at *env, way map[string]bool) []*branch {
+	var all []*branch
+	for _, s := range c.m.streams {
+		if way[s.name] { // a cycle, reported already
+			continue
+		}
+		for _, f := range s.from {
+			if f.text != name {
+				continue
+			}
+			way[s.name] = true
+			all = append(all, c.branch(s, at.clone(), way))
+			delete(way, s.name)
+			break
+		}
+	}
+	return all
+}
+
+func (c *checker) branch(s *streamDecl, e *env, way map[string]bool) *branch {
+	b := &branch{stream: s}
+	l := leaf{}
+	var window *windowDecl
+	for _, st := range s.steps {
+		switch st.op {
+		case "filter":
+			c.filter(b, st, e)
+		case "set":
+			c.set(b, st, e)
+		case "keep":
+			c.keep(st, e)
+		case "drop":
+			c.drop(st, e)
+		case "flat_map":
+			c.flatMap(b, st, e)
+		case "lookup":
+			c.lookup(b, st, e)
+		case "window":
+			window = c.window(st, e)
+			l.window = st.label
+		case "group_by":
+			l.keys = c.groupBy(st, e)
+		case "aggregate":
+			l.frame, l.scope, l.label = e.frame, e.scope, st.label
+			c.aggregate(s, &l, st, e, window)
+			b.leaf = &l
+		}
+	}
+	if s.aggregates() {
+		return b
+	}
+	b.children = c.consumers(s.name, e, way)
+	return b
+}
+
+// typed checks an expression and marks what it reads; ok is false if it is wrong.
+func (c *checker) typed(x exprDecl, e *env) (t expr.Type, ok bool) {
+	t, errs := x.e.Check(e.scope)
+	if len(errs) > 0 {
+		c.exprError(x.n, errs)
+		return t, false
+	}
+	e.reads(x.e)
+	return t, true
+}
+
+func (c *checker) filter(b *branch, st *stepDecl, e *env) {
+	for _, x := range st.exprs {
+		t, ok := c.typed(x, e)
+		switch {
+		case !ok:
+		case t.Kind != vec.Bool && t.Kind != vec.Any && t.Kind != vec.Null:
+			c.add(x.n.place(0), "", "filter needs a condition, this is %s", typeText(t))
+		default:
+			b.ops = append(b.ops, op{kind: st.op, label: st.label, scope: e.scope.Clone(), exprs: []exprDecl{x}, frame: e.frame})
+		}
+	}
+}
+
+func (c *checker) set(b *branch, st *stepDecl, e *env) {
+	o := op{kind: st.op, label: st.label, scope: e.scope.Clone(), frame: e.frame}
+	o.scope.Unknown = e.unknown
+	types := make([]expr.Type, len(st.exprs))
+	for i, x := range st.exprs {
+		t, ok := c.typed(x, e)
+		if !ok {
+			t = expr.Any // so that what uses the field isn't reported as well
+		}
+		if t.Kind == vec.Null {
+			t = expr.Any
+		}
+		if isMeta(x.name) {
+			c.add(x.n.keyAt, "", "%s is a property of the record and can't be set", x.name)
+		}
+		types[i] = t
+		o.exprs = append(o.exprs, x)
+	}
+	for i, x := range o.exprs {
+		o.into = append(o.into, e.set(x.name, types[i]))
+	}
+	b.ops = append(b.ops, o)
+}
+
+// named resolves the fields that a step lists; records are passed over.
+func (c *checker) named(st *stepDecl, e *env) []string {
+	var all []string
+	for _, n := range st.n.list {
+		if slices.Contains(all, n.text) {
+			c.add(n.at, "", "%s is listed twice", n.text)
+			continue
+		}
+		if _, ok := e.scope.Lookup(n.text); !ok && !e.scope.IsRecord(n.text) {
+			c.add(n.at, nearest(n.text, firstNames(e.scope)), "there is no field %s here", n.text)
+			continue
+		}
+		all = append(all, n.text)
+	}
+	return all
+}
+
+func firstNames(s *expr.Scope) []string {
+	var all []string
+	for _, n := range s.Names() {
+		first, _, _ := strings.Cut(n, ".")
+		if !isMeta(n) && !slices.Contains(all, first) {
+			all = append(all, first)
+		}
+	}
+	return all
+}
+
+func (c *checker) keep(st *stepDecl, e *env) { e.keep(c.named(st, e)) }
+
+func (c *checker) drop(st *stepDecl, e *env) {
+	for _, name := range c.named(st, e) {
+		if isMeta(name) {
+			continue
+		}
+		e.drop(name)
+	}
+}
+
+func (c *checker) flatMap(b *branch, st *stepDecl, e *env) {
+	if len(st.exprs) == 0 {
+		return
+	}
+	x := st.exprs[0]
+	o := op{kind: st.op, label: st.label, scope: e.scope.Clone(), exprs: []exprDecl{x}, frame: e.frame}
+	t, ok := c.typed(x, e)
+	elem := expr.Any
+	switch {
+	case !ok:
+	case t.Kind == vec.List:
+		if t.Elem != vec.Null {
+			elem = expr.Type{Type: vec.Type{Kind: t.Elem}, Nullable: true}
+		}
+	case t.Kind != vec.Any && t.Kind != vec.Null:
+		c.add(x.n.place(0), "split(s, \" \") makes a list of a string", "flat_map needs a list, this is %s", typeText(t))
+	}
+	if isMeta(x.name) {
+		c.add(x.n.keyAt, "", "%s is a property of the record and can't be set", x.name)
+	}
+	o.next = e.expand()
+	o.into = []int{e.set(x.name, elem)}
+	b.ops = append(b.ops, o)
+}
+
+func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
+	ref, as := st.n.get("state"), st.n.get("as")
+	if ref == nil || as == nil || len(st.exprs) == 0 {
+		if as != nil {
+			e.drop(as.text)
+			e.hidden[as.text] = false
+		}
+		return
+	}
+	var t *static
+	var all []string
+	for _, s := range c.statics {
+		all = append(all, s.decl.name)
+		if s.decl.name == ref.text {
+			t = s
+		}
+	}
+	if t == nil {
+		switch {
+		case slices.ContainsFunc(c.outputs, func(o *output) bool { return o.stream.state == ref.text }):
+			c.add(ref.at, "", "lookups in the state of a stream are not available yet; %s is one", ref.text)
+		default:
+			c.add(ref.at, nearest(ref.text, all), "there is no static table %s under states", ref.text)
+		}
+		return
+	}
+	x := st.exprs[0]
+	kt, ok := c.typed(x, e)
+	if ok && t.key >= 0 {
+		want := t.cols[t.key].typ
+		if kt.Kind != want.Kind && kt.Kind != vec.Any && kt.Kind != vec.Null && want.Kind != vec.Any {
+			c.add(x.n.place(0), "", "the key of %s is %s, this is %s", ref.text, typeText(want), typeText(kt))
+		}
+	}
+	if isMeta(as.text) {
+		c.add(as.at, "", "%s is a property of the record and can't be set", as.text)
+		return
+	}
+	if t.open {
+		for _, d := range c.dotted {
+			if f, ok := strings.CutPrefix(d, as.text+"."); ok && !strings.Contains(f, ".") {
+				t.column(f)
+			}
+		}
+	}
+	o := op{kind: st.op, label: st.label, scope: e.scope.Clone(), exprs: []exprDecl{x}, frame: e.frame, table: t}
+	e.drop(as.text)
+	for i, col := range t.cols {
+		ty := col.typ
+		ty.Nullable = true
+		o.reads = append(o.reads, gatherColumn{from: i, into: e.set(as.text+"."+col.name, ty)})
+	}
+	b.ops = append(b.ops, o)
+}
+
+func (c *checker) window(st *stepDecl, e *env) *windowDecl {
+	if e.src.decl.timeField == nil {
+		c.add(st.at, "", "a window needs event time, and source %s (line %d) has no time:", e.src.decl.name, e.src.decl.at.line)
+	}
+	w := &windowDecl{retention: int64(defaultRetention)}
+	if n := st.n.get("tumbling"); n != nil {
+		w.size = int64(n.dur)
+	}
+	if n := st.n.get("offset"); n != nil {
+		w.offset = int64(n.dur)
+		if w.size > 0 && w.offset >= w.size {
+			c.add(n.at, "", "the offset %s must be less than the window, %s", n.text, st.n.get("tumbling").text)
+		}
+	}
+	if n := st.n.get("retention"); n != nil {
+		w.retention = int64(n.dur)
+	}
+	if e.src.time >= 0 {
+		e.src.root.cols[e.src.time].used = true
+	}
+	return w
+}
+
+func (c *checker) groupBy(st *stepDecl, e *env) []int {
+	var keys []int
+	for _, name := range c.named(st, e) {
+		if e.scope.IsRecord(name) {
+			c.add(st.at, "set a field to it first", "group_by takes fields, %s is a found row", name)
+			continue
+		}
+		f, _ := e.lookup(name)
+		if name == "window_start" {
+			c.add(st.at, "set another name", "window_start is the name of the window's own column")
+		}
+		keys = append(keys, f.Index)
+	}
+	return keys
+}
+
+func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *windowDecl) {
+	var out *output
+	for _, o := range c.outputs {
+		if o.stream == s {
+			out = o
+		}
+	}
+	l.out, l.aggs = out, st.aggs
+	fresh := out.sources == nil
+	out.window = w
+	if !slices.Contains(out.sources, e.src) {
+		out.sources = append(out.sources, e.src)
+	}
+	for i, k := range l.keys {
+		col := e.frame.cols[k]
+		switch {
+		case fresh:
+			out.keys = append(out.keys, col.typ)
+			out.schema.Key = append(out.schema.Key, state.Column{Name: col.name, Type: col.typ.Kind.String()})
+		case i < len(out.keys) && out.keys[i].Kind != col.typ.Kind:
+			c.disagree(st, col.name, out.keys[i], col.typ)
+		}
+	}
+	for i, a := range st.aggs {
+		t, errs := expr.CheckAggregate(a.fn, a.args, e.scope)
+		if len(errs) > 0 {
+			c.exprError(a.n, errs)
+			continue
+		}
+		v := aggValue{name: a.name, fn: a.fn, typ: t}
+		for _, x := range a.args {
+			e.reads(x)
+			at, _ := x.Check(e.scope)
+			v.arg = argKind(a.fn, at.Kind)
+		}
+		if v.arg == vec.List {
+			c.add(a.n.place(0), "", "%s() of lists is not available", a.fn)
+		}
+		for _, k := range out.schema.Key {
+			if k.Name == a.name {
+				c.add(a.n.keyAt, "", "%s is a field of the group", a.name)
+			}
+		}
+		if a.name == "window_start" && w != nil {
+			c.add(a.n.keyAt, "", "window_start is the name of the window's own column")
+		}
+		if fresh {
+			out.values = append(out.values, v)
+		} else if i < len(out.values) && out.values[i].arg != v.arg {
+			c.disagree(st, a.fn+"() for "+a.name, expr.Type{Type: vec.Type{Kind: out.values[i].arg}}, expr.Type{Type: vec.Type{Kind: v.arg}})
+		}
+	}
+}
+
+// argKind is the kind of values that an aggregate accumulates. The sum of a field that isn't declared is that of
+// integers: whether other numbers are meant to be exact can't be told from the first of them.
+func argKind(fn string, k vec.Kind) vec.Kind {
+	if fn == "count_if" {
+		return vec.Bool
+	}
+	if k == vec.Any || k == vec.Null {
+		switch fn {
+		case "sum", "avg":
+			return vec.Int
+		}
+		return vec.Any
+	}
+	return k
+}
+
+func (c *checker) disagree(st *stepDecl, what string, a, b expr.Type) {
+	c.add(st.at, "declare it alike in types", "the merged streams disagree: %s is %s in one and %s in another", what, typeText(a), typeText(b))
+}

@@ -1,0 +1,495 @@
+package spec
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tridentd/tridentd/internal/expr"
+	"github.com/tridentd/tridentd/internal/names"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/vec"
+)
+
+// model is the file's content with names resolved and expressions parsed; types are not known yet.
+type model struct {
+	name        string
+	onBad       plan.OnBad
+	limits      plan.Limits
+	connections *node
+	sources     []*sourceDecl
+	statics     []*staticDecl
+	streams     []*streamDecl
+}
+
+// decodeDecl says how a record's value is read.
+type decodeDecl struct {
+	at    pos
+	kind  string // json, csv, string, bytes
+	nulls []string
+	types []typeDecl
+}
+
+// typeDecl is one entry of `types`.
+type typeDecl struct {
+	name string
+	at   pos
+	kind vec.Kind
+}
+
+func (d *decodeDecl) typeOf(name string) (vec.Kind, bool) {
+	for _, t := range d.types {
+		if t.name == name {
+			return t.kind, true
+		}
+	}
+	return vec.Null, false
+}
+
+// sourceDecl is one of `sources`.
+type sourceDecl struct {
+	name      string
+	at        pos
+	connector string
+	settings  *node
+	decode    decodeDecl
+	onBad     plan.OnBad
+	time      *plan.EventTime
+	timeField *node
+	// header holds the columns of a CSV file that could be looked at.
+	header []string
+}
+
+// staticDecl is a static table of `states`.
+type staticDecl struct {
+	name   string
+	at     pos
+	paths  *node
+	decode decodeDecl
+	key    *node
+	header []string
+}
+
+// streamDecl is one of `streams`.
+type streamDecl struct {
+	name  string
+	at    pos
+	from  []*node
+	steps []*stepDecl
+	state string // of its aggregate; empty without one
+}
+
+// stepDecl is one step. Which fields are in use depends on op.
+type stepDecl struct {
+	op    string
+	at    pos // of the operator's name
+	label string
+	n     *node
+	exprs []exprDecl
+	aggs  []aggDecl
+	state *node
+}
+
+// exprDecl is an expression and the field that takes its value.
+type exprDecl struct {
+	name string
+	n    *node
+	e    *expr.Expr
+}
+
+// aggDecl is one aggregate of an aggregate step.
+type aggDecl struct {
+	name string
+	n    *node
+	fn   string
+	args []*expr.Expr
+}
+
+// aggregates tells whether the stream ends in a state.
+func (s *streamDecl) aggregates() bool { return s.state != "" }
+
+func (m *model) source(name string) *sourceDecl {
+	for _, s := range m.sources {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *model) stream(name string) *streamDecl {
+	for _, s := range m.streams {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *model) static(name string) *staticDecl {
+	for _, s := range m.statics {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// exprError reports the mistakes that package expr found in n's text.
+func (r *reporter) exprError(n *node, errs expr.Errors) {
+	for _, e := range errs {
+		r.add(n.place(e.Offset), e.Hint, "%s", e.Msg)
+	}
+}
+
+// modeler builds a model. All it finds wrong is reported; what can't be used is left out.
+type modeler struct {
+	*reporter
+	m *model
+}
+
+func (b *modeler) build(root *node) *model {
+	m := &model{name: root.get("pipeline").str(), connections: root.get("connections")}
+	b.m = m
+	m.onBad = onBadOf(root.get("on_bad_record"), plan.Stop)
+	m.limits = b.limits(root.get("batch"))
+	if n := root.get("sources"); n != nil {
+		for _, name := range n.keys {
+			m.sources = append(m.sources, b.source(name, n.values[name]))
+		}
+	}
+	if n := root.get("states"); n != nil {
+		for _, name := range n.keys {
+			if s := b.static(name, n.values[name]); s != nil {
+				m.statics = append(m.statics, s)
+			}
+		}
+	}
+	if n := root.get("streams"); n != nil {
+		for _, name := range n.keys {
+			if src := m.source(name); src != nil {
+				b.add(n.values[name].keyAt, "", "stream %s has the name of a source", name)
+			}
+			m.streams = append(m.streams, b.stream(name, n.values[name]))
+		}
+	}
+	b.resolve()
+	b.checkStates()
+	return m
+}
+
+func onBadOf(n *node, def plan.OnBad) plan.OnBad {
+	switch n.str() {
+	case "skip":
+		return plan.Skip
+	case "stop":
+		return plan.Stop
+	}
+	return def
+}
+
+func (b *modeler) limits(n *node) plan.Limits {
+	num := func(name string) int64 {
+		if c := n.get(name); c != nil {
+			return c.num
+		}
+		return 0
+	}
+	dur := func(n *node, name string) time.Duration {
+		if c := n.get(name); c != nil {
+			return c.dur
+		}
+		return 0
+	}
+	r := n.get("retries")
+	l := plan.Limits{
+		MaxRecords: num("max_records"), MaxBytes: num("max_bytes"), MaxPending: int(num("max_pending")),
+		Interval: dur(n, "interval"), Timeout: dur(n, "timeout"),
+		Retry: plan.Retry{Min: dur(r, "min"), Max: dur(r, "max"), For: dur(r, "for")},
+	}
+	if a := r.get("attempts"); a != nil {
+		l.Retry.Attempts = int(a.num)
+	}
+	if l.Retry.Max != 0 && l.Retry.Min > l.Retry.Max {
+		b.add(r.get("min").at, "", "retries: min %s is above max %s", l.Retry.Min, l.Retry.Max)
+	}
+	return l
+}
+
+func (b *modeler) source(name string, n *node) *sourceDecl {
+	s := &sourceDecl{name: name, at: n.keyAt, onBad: onBadOf(n.get("on_bad_record"), b.m.onBad)}
+	s.connector, s.settings = n.operator()
+	s.decode = b.decode(n, "source "+name)
+	d := n.get("decode")
+	switch {
+	case d != nil && s.decode.kind == "csv" && s.connector != "file" && s.connector != "":
+		b.add(d.at, "decode: json", "csv needs a file with a header line; %s records have none", s.connector)
+	case d == nil && s.connector == "generate":
+		s.decode.kind = "string"
+		if s.settings.get("kind").str() == "users" {
+			s.decode.kind = "json"
+		}
+	case d == nil && s.connector != "":
+		b.add(n.keyAt, "", "source %s needs decode: json, csv, string or bytes", name)
+	}
+	if t := n.get("time"); t != nil && t.get("field") != nil {
+		s.timeField = t.get("field")
+		s.time = &plan.EventTime{}
+		for _, o := range []struct {
+			name string
+			to   *time.Duration
+		}{{"lateness", &s.time.Lateness}, {"idle", &s.time.Idle}, {"future", &s.time.Future}} {
+			if v := t.get(o.name); v != nil {
+				*o.to = v.dur
+			}
+		}
+	}
+	return s
+}
+
+// decode reads the settings decode and types of a source or a static table.
+func (b *modeler) decode(n *node, what string) decodeDecl {
+	var d decodeDecl
+	if v := n.get("decode"); v != nil {
+		d.at = v.at
+		if _, csv := v.operator(); csv != nil {
+			d.kind, d.nulls = "csv", csv.get("null_values").texts()
+		} else {
+			d.kind = v.text
+		}
+	}
+	types := n.get("types")
+	if types == nil {
+		return d
+	}
+	if d.kind == "string" || d.kind == "bytes" {
+		b.add(types.keyAt, "", "%s: types are for json and csv; decode: %s gives the field value", what, d.kind)
+		return d
+	}
+	for _, name := range types.keys {
+		t := types.values[name]
+		if strings.HasPrefix(name, "_") && isMeta(name) {
+			b.add(t.keyAt, "", "%s is a record's own property and has a type", name)
+			continue
+		}
+		d.types = append(d.types, typeDecl{name: name, at: t.keyAt, kind: kindByName[t.text]})
+	}
+	return d
+}
+
+// kindByName maps typeNames to kinds of columns.
+var kindByName = map[string]vec.Kind{
+	"string": vec.String, "int": vec.Int, "float": vec.Float, "bool": vec.Bool, "decimal": vec.Decimal,
+	"timestamp": vec.Time, "bytes": vec.Bytes,
+}
+
+func (b *modeler) static(name string, n *node) *staticDecl {
+	op, settings := n.operator()
+	if op != "static" {
+		return nil
+	}
+	s := &staticDecl{name: name, at: n.keyAt, key: settings.get("key"), paths: settings.get("file").get("paths")}
+	s.decode = b.decode(settings, "state "+name)
+	if v := settings.get("decode"); v == nil {
+		b.add(settings.keyAt, "", "state %s needs decode: csv or json", name)
+	} else if s.decode.kind == "string" || s.decode.kind == "bytes" {
+		b.add(v.at, "", "a static table is csv or json")
+	}
+	return s
+}
+
+func (b *modeler) stream(name string, n *node) *streamDecl {
+	s := &streamDecl{name: name, at: n.keyAt}
+	if f := n.get("from"); f != nil {
+		s.from = f.list
+	}
+	for i, f := range s.from {
+		if slices.ContainsFunc(s.from[:i], func(g *node) bool { return g.text == f.text }) {
+			b.add(f.at, "", "%s is listed twice", f.text)
+		}
+	}
+	steps := n.get("steps")
+	if steps == nil {
+		return s
+	}
+	for i, v := range steps.list {
+		op, arg := v.operator()
+		if op == "" {
+			continue
+		}
+		st := &stepDecl{op: op, at: arg.keyAt, n: arg, label: stepLabel(name, i+1, op)}
+		switch op {
+		case "filter":
+			st.exprs = b.exprs(st.exprs, "", arg)
+		case "set", "flat_map":
+			for _, k := range arg.keys {
+				st.exprs = b.exprs(st.exprs, k, arg.values[k])
+			}
+			if op == "flat_map" && len(arg.keys) > 1 {
+				b.add(arg.values[arg.keys[1]].keyAt, "use two flat_map steps for all combinations", "flat_map makes one field")
+			}
+		case "lookup":
+			if k := arg.get("key"); k != nil {
+				st.exprs = b.exprs(st.exprs, "key", k)
+			}
+		case "aggregate":
+			st.state = v.get("state")
+			s.state = name
+			if st.state != nil {
+				s.state = st.state.text
+			}
+			for _, k := range arg.keys {
+				c := arg.values[k]
+				fn, args, err := expr.ParseAggregate(c.text)
+				if err != nil {
+					b.parseError(c, err)
+					continue
+				}
+				st.aggs = append(st.aggs, aggDecl{name: k, n: c, fn: fn, args: args})
+			}
+		}
+		s.steps = append(s.steps, st)
+	}
+	b.checkOrder(s)
+	return s
+}
+
+func (b *modeler) exprs(list []exprDecl, name string, n *node) []exprDecl {
+	e, err := expr.Parse(n.text)
+	if err != nil {
+		b.parseError(n, err)
+		return list
+	}
+	return append(list, exprDecl{name: name, n: n, e: e})
+}
+
+func (b *modeler) parseError(n *node, err error) {
+	errs, ok := err.(expr.Errors) //nolint:errorlint // the documented type of the error
+	if !ok {
+		b.add(n.at, "", "%v", err)
+		return
+	}
+	b.exprError(n, errs)
+}
+
+// checkOrder holds the steps against the order that the operators need.
+func (b *modeler) checkOrder(s *streamDecl) {
+	var window, group *stepDecl
+	for i, st := range s.steps {
+		last := i == len(s.steps)-1
+		switch st.op {
+		case "window":
+			if window != nil {
+				b.add(st.at, "", "a second window")
+			}
+			window = st
+		case "group_by":
+			if group != nil {
+				b.add(st.at, "list all fields in one group_by", "a second group_by")
+			}
+			group = st
+		case "aggregate":
+			if !last {
+				b.add(s.steps[i+1].at, "", "steps behind an aggregate are not available yet")
+				return
+			}
+		default:
+			if group != nil {
+				b.add(st.at, "move it before the group_by", "between group_by and its aggregate there can be no %s", st.op)
+			}
+		}
+	}
+	if len(s.steps) == 0 || s.aggregates() {
+		return
+	}
+	for _, st := range []*stepDecl{window, group} {
+		if st != nil {
+			b.add(st.at, "", "%s has no aggregate behind it", st.op)
+		}
+	}
+}
+
+// resolve finds what the streams begin at, and cycles.
+func (b *modeler) resolve() {
+	var all []string
+	for _, s := range b.m.sources {
+		all = append(all, s.name)
+	}
+	for _, s := range b.m.streams {
+		all = append(all, s.name)
+	}
+	for _, s := range b.m.streams {
+		for _, f := range s.from {
+			up := b.m.stream(f.text)
+			switch {
+			case b.m.source(f.text) != nil:
+			case up == nil:
+				hint := ""
+				if near, ok := names.Nearest(f.text, all); ok {
+					hint = "did you mean " + near + "?"
+				}
+				b.add(f.at, hint, "there is no source or stream %s", f.text)
+			case up.aggregates():
+				b.add(f.at, "begin at the stream before the aggregate", "%s ends in an aggregate; streams of its results are not available yet", f.text)
+			}
+		}
+	}
+	state := map[string]int{} // 1: on the way, 2: done
+	var walk func(s *streamDecl, path []string) bool
+	walk = func(s *streamDecl, path []string) bool {
+		path = append(path, s.name)
+		state[s.name] = 1
+		defer func() { state[s.name] = 2 }()
+		for _, f := range s.from {
+			up := b.m.stream(f.text)
+			if up == nil || state[up.name] == 2 {
+				continue
+			}
+			if state[up.name] == 1 {
+				i := slices.Index(path, up.name)
+				b.add(f.at, "", "a cycle: %s", strings.Join(append(slices.Clone(path[i:]), up.name), " from "))
+				continue
+			}
+			walk(up, path)
+		}
+		return true
+	}
+	for _, s := range b.m.streams {
+		if state[s.name] == 0 {
+			walk(s, nil)
+		}
+	}
+}
+
+// checkStates looks at the names of the states.
+func (b *modeler) checkStates() {
+	owner := map[string]*streamDecl{}
+	kept := false
+	for _, s := range b.m.streams {
+		if !s.aggregates() {
+			continue
+		}
+		kept = true
+		last := s.steps[len(s.steps)-1]
+		at := s.at
+		if last.state != nil {
+			at = last.state.at
+		}
+		if t := b.m.static(s.state); t != nil {
+			b.add(at, "", "state %s is a static table (line %d)", s.state, t.at.line)
+		}
+		if o := owner[s.state]; o != nil {
+			b.add(at, "name another one with state:", "state %s is kept by stream %s already", s.state, o.name)
+			continue
+		}
+		owner[s.state] = s
+	}
+	if !kept && len(b.list) == 0 {
+		b.add(pos{}, "end a stream in an aggregate", "no stream keeps a state: the pipeline would do nothing")
+	}
+}
+
+func stepLabel(stream string, n int, op string) string {
+	return stream + " step " + strconv.Itoa(n) + " (" + op + ")"
+}

@@ -1,0 +1,244 @@
+package spec
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tridentd/tridentd/internal/expr"
+	"github.com/tridentd/tridentd/internal/vec"
+)
+
+// origin says where a column's values come from.
+type origin uint8
+
+const (
+	fromDocument origin = iota // a field of the record's value
+	fromMeta                   // a property of the record
+	fromParent                 // a column of the frame before the flat_map
+	fromStep                   // computed by a step
+)
+
+// column is one column of a frame.
+type column struct {
+	name   string
+	typ    expr.Type
+	origin origin
+	from   int  // fromParent: the column's index there
+	used   bool // something reads it
+	check  bool // its type is declared: it is read and checked even if nothing reads it
+}
+
+// frame is a set of rows with the same number of rows: the records of a chunk, or what a flat_map made of another
+// frame's rows. All streams of a source share its frames; a step adds columns and never changes one.
+type frame struct {
+	parent *frame
+	cols   []*column
+	byName map[string]int // of the root: document fields and properties
+	byFrom map[int]int    // of others: own column by the parent's
+}
+
+func (f *frame) add(c *column) int {
+	f.cols = append(f.cols, c)
+	return len(f.cols) - 1
+}
+
+// gather returns the column that holds column i of the parent.
+func (f *frame) gather(i int) int {
+	if j, ok := f.byFrom[i]; ok {
+		return j
+	}
+	p := f.parent.cols[i]
+	j := f.add(&column{name: p.name, typ: p.typ, origin: fromParent, from: i})
+	f.byFrom[i] = j
+	return j
+}
+
+func (f *frame) child() *frame { return &frame{parent: f, byFrom: map[int]int{}} }
+
+// propagate marks what used columns are made from, from the innermost frame outwards.
+func (f *frame) propagate() {
+	for _, c := range f.cols {
+		if c.used && c.origin == fromParent {
+			f.parent.cols[c.from].used = true
+		}
+	}
+}
+
+// env is what a step sees: a frame and the names that stand for its columns.
+type env struct {
+	src    *source
+	frame  *frame
+	scope  *expr.Scope
+	open   bool // fields that nobody named before are fields of the document
+	hidden map[string]bool
+}
+
+// newEnv returns the environment at a source.
+func newEnv(src *source) *env {
+	e := &env{src: src, frame: src.root, scope: expr.NewScope(), hidden: map[string]bool{}}
+	for i, c := range src.root.cols {
+		e.scope.Set(c.name, expr.Field{Type: c.typ, Index: i})
+	}
+	e.open = src.open
+	e.scope.Unknown = e.unknown
+	return e
+}
+
+// clone returns a copy that changes by itself; the frame is shared.
+func (e *env) clone() *env {
+	c := *e
+	c.hidden = make(map[string]bool, len(e.hidden))
+	for k := range e.hidden { // copied: the order doesn't matter
+		c.hidden[k] = true
+	}
+	c.scope = e.scope.Clone()
+	c.scope.Unknown = c.unknown
+	return &c
+}
+
+// unknown declares fields of an open document as they are named.
+func (e *env) unknown(name string) (expr.Field, bool) {
+	first, _, nested := strings.Cut(name, ".")
+	if !e.open || e.hidden[first] || nested && e.src.decl.decode.kind != "json" {
+		return expr.Field{}, false
+	}
+	i := e.src.document(name)
+	return e.field(i), true
+}
+
+// field brings a column of the root to the present frame.
+func (e *env) field(root int) expr.Field {
+	i := e.bring(e.frame, root)
+	return expr.Field{Type: e.frame.cols[i].typ, Index: i}
+}
+
+func (e *env) bring(f *frame, root int) int {
+	if f.parent == nil {
+		return root
+	}
+	return f.gather(e.bring(f.parent, root))
+}
+
+// lookup resolves a field's name and marks its column as read.
+func (e *env) lookup(name string) (expr.Field, bool) {
+	f, ok := e.scope.Lookup(name)
+	if ok {
+		e.frame.cols[f.Index].used = true
+	}
+	return f, ok
+}
+
+// reads marks the columns that an expression reads.
+func (e *env) reads(x *expr.Expr) {
+	for _, name := range x.Fields() {
+		e.lookup(name)
+	}
+}
+
+// set declares a computed field.
+func (e *env) set(name string, t expr.Type) int {
+	i := e.frame.add(&column{name: name, typ: t, origin: fromStep})
+	e.declare(name, i)
+	return i
+}
+
+func (e *env) declare(name string, i int) {
+	e.scope.Set(name, expr.Field{Type: e.frame.cols[i].typ, Index: i})
+	delete(e.hidden, name)
+}
+
+// drop takes a field away.
+func (e *env) drop(name string) {
+	e.scope.Delete(name)
+	e.hidden[name] = true
+}
+
+// keep takes everything away but the named fields and records.
+func (e *env) keep(names []string) {
+	for _, name := range names {
+		if !e.scope.IsRecord(name) {
+			if f, ok := e.scope.Lookup(name); ok {
+				e.scope.Set(name, f)
+			}
+		}
+	}
+	for _, n := range e.scope.Names() {
+		first, _, _ := strings.Cut(n, ".")
+		if !slices.Contains(names, n) && !slices.Contains(names, first) && !isMeta(n) {
+			e.scope.Delete(n)
+		}
+	}
+	e.open = false
+}
+
+// expand moves on to the rows of a flat_map; all names stay.
+func (e *env) expand() *frame {
+	next := e.frame.child()
+	scope := expr.NewScope()
+	for _, name := range e.scope.Names() {
+		f, _ := e.scope.Lookup(name)
+		i := next.gather(f.Index)
+		scope.Set(name, expr.Field{Type: next.cols[i].typ, Index: i})
+	}
+	e.frame, e.scope = next, scope
+	e.scope.Unknown = e.unknown
+	return next
+}
+
+// source is a source with the columns that its streams ask for.
+type source struct {
+	decl *sourceDecl
+	root *frame
+	open bool // a document may have fields that nobody declared
+	time int  // the column of the event time; -1 if there is none
+
+	branches []*branch
+}
+
+// newSource returns a source with its declared columns.
+func newSource(d *sourceDecl) *source {
+	s := &source{decl: d, root: &frame{byName: map[string]int{}}, time: -1}
+	for _, m := range meta {
+		s.property(m.name, m.typ)
+	}
+	switch d.decode.kind {
+	case "string":
+		s.property("value", expr.String)
+		s.property("key", expr.String)
+	case "bytes":
+		s.property("value", expr.Bytes)
+		s.property("key", expr.Bytes)
+	default:
+		for _, t := range d.decode.types {
+			i := s.document(t.name)
+			s.root.cols[i].check = true
+		}
+		for _, h := range d.header {
+			if checkFieldName(h) == nil && !isMeta(h) {
+				s.document(h)
+			}
+		}
+		s.open = d.header == nil
+	}
+	return s
+}
+
+func (s *source) property(name string, t expr.Type) {
+	s.root.byName[name] = s.root.add(&column{name: name, typ: t, origin: fromMeta})
+}
+
+// document returns the column of a field of the record's value.
+func (s *source) document(name string) int {
+	if i, ok := s.root.byName[name]; ok {
+		return i
+	}
+	t := expr.Any
+	if k, ok := s.decl.decode.typeOf(name); ok {
+		t = expr.Type{Type: vec.Type{Kind: k}, Nullable: true}
+	} else if s.decl.decode.kind == "csv" {
+		t = expr.String
+	}
+	i := s.root.add(&column{name: name, typ: t, origin: fromDocument})
+	s.root.byName[name] = i
+	return i
+}
