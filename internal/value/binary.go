@@ -83,9 +83,13 @@ func appendWideDecimal(dst []byte, d decimal.Decimal) []byte {
 }
 
 // DecodeBinary reads one value and returns what follows it. Strings and bytes are copied.
-func DecodeBinary(b []byte) (v Value, rest []byte, err error) { return decodeBinary(b, 0) }
+func DecodeBinary(b []byte) (v Value, rest []byte, err error) { return decodeBinary(b, 0, false) }
 
-func decodeBinary(b []byte, depth int) (v Value, rest []byte, err error) {
+// ViewBinary is DecodeBinary without copies: strings and bytes of v lie in b, which mustn't change as long as v is
+// in use.
+func ViewBinary(b []byte) (v Value, rest []byte, err error) { return decodeBinary(b, 0, true) }
+
+func decodeBinary(b []byte, depth int, shared bool) (v Value, rest []byte, err error) {
 	if len(b) == 0 {
 		return Value{}, nil, corrupt("nothing where a value is due")
 	}
@@ -122,13 +126,12 @@ func decodeBinary(b []byte, depth int) (v Value, rest []byte, err error) {
 		if err != nil {
 			return Value{}, nil, err
 		}
-		switch tag {
-		case binString:
-			v = StringOf(string(s))
-		case binJSON:
-			v = JSONOf(string(s))
-		default:
-			v = BytesOf(append([]byte(nil), s...))
+		if !shared {
+			s = append([]byte(nil), s...)
+		}
+		v = BytesOf(s)
+		if tag != binBytes {
+			v.kind, v.raw = String, tag == binJSON
 		}
 		return v, b, nil
 	case binList:
@@ -143,7 +146,7 @@ func decodeBinary(b []byte, depth int) (v Value, rest []byte, err error) {
 		// What the count promises is believed only as far as it costs little.
 		vs := make([]Value, 0, min(n, 64))
 		for range n {
-			if v, b, err = decodeBinary(b, depth+1); err != nil {
+			if v, b, err = decodeBinary(b, depth+1, shared); err != nil {
 				return Value{}, nil, err
 			}
 			vs = append(vs, v)

@@ -11,12 +11,13 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/names"
 	"github.com/tridentd/tridentd/state"
 )
 
-// Codec encodes a Go type as a key: a scalar as one column, a struct as its exported fields in order. Decode(Append(x))
+// Codec encodes a Go type as a key: a scalar as one column, a struct as its exported fields in order. Decode(Encode(x))
 // is x (apart from -0, which is 0, and the bits of a NaN), and equal values have equal bytes. It is safe for use by many goroutines at once.
 type Codec[T any] struct{ layout }
 
@@ -28,7 +29,7 @@ type Row[T any] struct{ layout }
 // []byte and arrays of bytes; their column is named names[0], "key" by default. A struct's columns are its exported
 // fields in snake_case or under the name of a `trident:"name"` tag ("-" leaves a field out), embedded structs
 // included; names, if given, replace them. Pointers to scalars and structs of the form {V X; Valid bool} may be null.
-// The zero time.Time is null; other times outside the years 1678 to 2261 are errors of Append.
+// The zero time.Time is null; other times outside the years 1678 to 2261 are errors of Encode.
 func KeyOf[T any](names ...string) (*Codec[T], error) {
 	l, err := layoutOf(reflect.TypeFor[T](), "key", names, false)
 	if err != nil {
@@ -64,21 +65,30 @@ func (l *layout) Columns() []state.Column {
 	return cols
 }
 
-// Append appends the key of t. Only a value that its column can't hold is an error (a time out of range).
-func (c *Codec[T]) Append(dst []byte, t T) ([]byte, error) {
+// Encode appends the key of t. Only a value that its column can't hold is an error (a time out of range).
+func (c *Codec[T]) Encode(dst []byte, t T) ([]byte, error) {
 	return c.appendKey(dst, unsafe.Pointer(&t))
 }
 
-// Decode reads a key that Append wrote, and nothing behind it.
+// Append is Encode for callers that can't tell which record is to blame: it panics with a *batch.Error.
+func (c *Codec[T]) Append(dst []byte, t T) []byte {
+	dst, err := c.appendKey(dst, unsafe.Pointer(&t))
+	if err != nil {
+		panic(cannotHold(err))
+	}
+	return dst
+}
+
+// Decode reads a key that Encode wrote, and nothing behind it.
 func (c *Codec[T]) Decode(b []byte) (T, error) {
 	var t T
 	err := c.decode(b, unsafe.Pointer(&t), DecodeKey)
 	return t, err
 }
 
-// Append appends the row of t. Only a value that its column can't hold is an error: a time out of range; within
+// Encode appends the row of t. Only a value that its column can't hold is an error: a time out of range; within
 // JSON a NaN or a string that isn't UTF-8.
-func (r *Row[T]) Append(dst []byte, t T) ([]byte, error) {
+func (r *Row[T]) Encode(dst []byte, t T) ([]byte, error) {
 	if r.json {
 		// Encoding JSON needs reflection, which moves its argument to the heap; other types stay off it.
 		moved := t
@@ -87,7 +97,20 @@ func (r *Row[T]) Append(dst []byte, t T) ([]byte, error) {
 	return r.appendRow(dst, unsafe.Pointer(&t))
 }
 
-// Decode reads a row that Append wrote, and nothing behind it.
+// Append is Encode for callers that can't tell which record is to blame: it panics with a *batch.Error.
+func (r *Row[T]) Append(dst []byte, t T) []byte {
+	dst, err := r.Encode(dst, t)
+	if err != nil {
+		panic(cannotHold(err))
+	}
+	return dst
+}
+
+func cannotHold(err error) *batch.Error {
+	return batch.NewError(batch.Permanent, batch.CodeBadRecord, "encode", err, "filter such values out before they are grouped or kept")
+}
+
+// Decode reads a row that Encode wrote, and nothing behind it.
 func (r *Row[T]) Decode(b []byte) (T, error) {
 	var t T
 	err := r.decode(b, unsafe.Pointer(&t), DecodeBinary)

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/state"
@@ -124,7 +125,7 @@ func TestFlatRoundTrip(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		x := drawFlat(t)
-		k, err := keys.Append(nil, x)
+		k, err := keys.Encode(nil, x)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestFlatRoundTrip(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, x) {
 			t.Fatalf("key of %+v came back as %+v, %v", x, got, err)
 		}
-		b, err := rows.Append(nil, x)
+		b, err := rows.Encode(nil, x)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +185,7 @@ func TestNestedRoundTrip(t *testing.T) {
 		{Tags: []string{}, Of: map[string]int64{}},
 		func() (x nested) { x.Deep.A = &seven; return x }(),
 	} {
-		b, err := rows.Append(nil, x)
+		b, err := rows.Encode(nil, x)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,12 +194,12 @@ func TestNestedRoundTrip(t *testing.T) {
 			t.Errorf("%+v came back as %+v, %v", x, got, err)
 		}
 		for range 20 { // map order
-			if again, err := rows.Append(nil, x); err != nil || !bytes.Equal(again, b) {
+			if again, err := rows.Encode(nil, x); err != nil || !bytes.Equal(again, b) {
 				t.Fatalf("%q, before %q, %v", again, b, err)
 			}
 		}
 	}
-	if _, err := rows.Append(nil, nested{Tags: []string{"\xff"}}); err == nil {
+	if _, err := rows.Encode(nil, nested{Tags: []string{"\xff"}}); err == nil {
 		t.Error("a string that isn't UTF-8 is taken within JSON")
 	}
 	whole, err := value.CellOf[nested]()
@@ -206,7 +207,7 @@ func TestNestedRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := nested{Name: "n", Tags: []string{"a"}, Addr: netip.MustParseAddr("10.0.0.1")}
-	b, err := whole.Append(nil, x)
+	b, err := whole.Encode(nil, x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestNestedRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := floats.Append(nil, []float64{math.NaN()}); err == nil {
+	if _, err := floats.Encode(nil, []float64{math.NaN()}); err == nil {
 		t.Error("NaN is taken within JSON")
 	}
 }
@@ -232,22 +233,31 @@ func TestTimesOutOfRange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := keys.Append(nil, at); err == nil {
+		if b, err := keys.Encode(nil, at); err == nil {
 			t.Errorf("%s gives %x", s, b)
 		}
 	}
-	b, err := keys.Append(nil, time.Time{})
+	b, err := keys.Encode(nil, time.Time{})
 	if err != nil || !bytes.Equal(b, value.AppendKeyNull(nil)) {
 		t.Errorf("the zero time gives %x, %v", b, err)
 	}
 	if at, err := keys.Decode(b); err != nil || !at.IsZero() {
 		t.Errorf("null gives %v, %v", at, err)
 	}
+	func() {
+		defer func() {
+			var e *batch.Error
+			if err, ok := recover().(error); !ok || !errors.As(err, &e) || e.Code != batch.CodeBadRecord {
+				t.Errorf("Append panics with %v", err)
+			}
+		}()
+		keys.Append(nil, time.Unix(1<<40, 0))
+	}()
 	valid, err := value.KeyOf[null[time.Time]]()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := valid.Append(nil, null[time.Time]{Valid: true}); err == nil {
+	if b, err := valid.Encode(nil, null[time.Time]{Valid: true}); err == nil {
 		t.Errorf("a zero time that isn't null gives %x", b)
 	}
 }
@@ -284,8 +294,8 @@ func TestKeysOfNamedTypesKeepTheOrder(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := id(rapid.Uint64().Draw(t, "a")), id(rapid.Uint64().Draw(t, "b"))
-		ka, _ := keys.Append(nil, a)
-		kb, _ := keys.Append(nil, b)
+		ka, _ := keys.Encode(nil, a)
+		kb, _ := keys.Encode(nil, b)
 		if got := bytes.Compare(ka, kb); got < 0 != (a < b) || got == 0 != (a == b) {
 			t.Fatalf("%d, %d: %d", a, b, got)
 		}
@@ -304,10 +314,10 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 0, 1024)
-	if n := testing.AllocsPerRun(100, func() { buf, _ = keys.Append(buf[:0], x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { buf, _ = keys.Encode(buf[:0], x) }); n != 0 {
 		t.Errorf("%v allocations for a key", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { buf, _ = rows.Append(buf[:0], x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { buf = rows.Append(buf[:0], x) }); n != 0 {
 		t.Errorf("%v allocations for a row", n)
 	}
 }
@@ -320,7 +330,7 @@ func BenchmarkKeyOfString(b *testing.B) {
 	buf := make([]byte, 0, 64)
 	b.ReportAllocs()
 	for b.Loop() {
-		buf, _ = keys.Append(buf[:0], "user-000123")
+		buf, _ = keys.Encode(buf[:0], "user-000123")
 	}
 }
 
@@ -334,6 +344,6 @@ func BenchmarkKeyOfStruct(b *testing.B) {
 	r := route{"United Air Lines Inc.", "SFO"}
 	b.ReportAllocs()
 	for b.Loop() {
-		buf, _ = keys.Append(buf[:0], r)
+		buf, _ = keys.Encode(buf[:0], r)
 	}
 }

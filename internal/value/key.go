@@ -288,13 +288,9 @@ func decodeKey(b []byte, depth int) (v Value, rest []byte, err error) {
 		if err != nil {
 			return Value{}, nil, err
 		}
-		switch tag {
-		case keyString:
-			v = StringOf(string(s))
-		case keyJSON:
-			v = JSONOf(string(s))
-		default:
-			v = BytesOf(s)
+		v = BytesOf(s)
+		if tag != keyBytes {
+			v.kind, v.raw = String, tag == keyJSON
 		}
 		return v, rest, nil
 	case keyList:
