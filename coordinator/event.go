@@ -68,7 +68,8 @@ type CommitUnknown struct {
 }
 
 // Failed answers Begin, Process, Record, or Commit (then with the ID of the last batch in it). Err's Kind says what
-// follows; see batch.KindOf. After a failed commit nothing of it has been written.
+// follows; see batch.KindOf. After a failed commit the local store surely holds nothing of it; what a participant
+// outside may hold, it skips when the batch comes again.
 type Failed struct {
 	ID
 	Err error

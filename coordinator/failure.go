@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -154,7 +153,7 @@ func (m *Machine) reopenFailed(now time.Time, err error) {
 	if m.mode != running || batch.KindOf(err) == batch.Permanent {
 		m.reopening = false
 		m.drop(0)
-		m.halt(s.batch.Txid, errors.Join(err, m.unknown))
+		m.halt(s.batch.Txid, fmt.Errorf("%w; the store was opened again as the outcome of a commit was unknown: %w", err, m.unknown))
 		return
 	}
 	m.reopenAt = now.Add(m.cfg.Retry.backoff(s.batch.Seed, s.batch.Txid, s.failures))

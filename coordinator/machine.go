@@ -210,7 +210,7 @@ func (m *Machine) planned(now time.Time, ev Planned) {
 		return
 	}
 	if s.batch.Attempt.N == 1 {
-		m.lastBegin = now
+		m.lastBegin = s.began
 	}
 	m.attempts++
 	if !s.fixed {
@@ -381,7 +381,7 @@ func (m *Machine) begin(now time.Time, wake *time.Time) {
 	}
 	s.batch.Attempt.N++
 	s.phase = PhasePlanning
-	s.deadline = m.deadline(now)
+	s.began, s.deadline = now, m.deadline(now)
 	m.inFlight++
 	m.plan++
 	b := s.batch

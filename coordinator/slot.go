@@ -41,6 +41,7 @@ type slot struct {
 	// recorded says that the record is durable. It implies fixed.
 	recorded bool
 
+	began     time.Time // the latest beginning
 	deadline  time.Time // of the present attempt's calls; zero if there is none
 	notBefore time.Time // end of the back-off
 
