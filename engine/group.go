@@ -43,7 +43,7 @@ func Retention(d time.Duration) WindowOption { return func(w *state.Window) { w.
 
 // GroupByWindow brings values together by the window that their event time falls into, and by key. The state's
 // rows are led by window_start.
-func GroupByWindow[K comparable, T any](s Stream[T], w window.Tumbling, key func(T) K, name string, opts ...WindowOption) Grouped[K, T] {
+func GroupByWindow[K comparable, T any](s Stream[T], w window.Windows, key func(T) K, name string, opts ...WindowOption) Grouped[K, T] {
 	var names []string
 	if name != "" {
 		names = []string{name}
