@@ -136,6 +136,7 @@ type machine struct {
 	in       *vec.Rows
 	n        int
 	arena    vec.Arena // holds the strings that kernels make
+	text     []byte    // scratch
 	firstErr int       // of this evaluation, in ctx.Errs
 	failed   []bool    // by row; empty while none has failed
 }

@@ -1,0 +1,104 @@
+package expr
+
+import (
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/vec"
+)
+
+// inKernel is x in list. nil is in a list that holds nil; in a list that is nil is nothing.
+type inKernel struct {
+	x, list    kernel
+	bufX, bufL vec.Column
+
+	// Of a constant list of the type of x.
+	strings map[string]struct{}
+	ints    map[int64]struct{}
+	hasNull bool
+}
+
+// prepare makes a set of a constant list of strings, ints or times, for an operand of kind x.
+func (k *inKernel) prepare(x vec.Kind, list value.Value) {
+	if list.IsNull() {
+		return
+	}
+	strings, ints := map[string]struct{}{}, map[int64]struct{}{}
+	hasNull := false
+	for _, e := range list.List() {
+		kind := vec.KindOf(e)
+		switch {
+		case e.IsNull():
+			hasNull = true
+		case kind != x:
+			return
+		case kind == vec.String:
+			strings[e.Str()] = struct{}{}
+		case kind == vec.Int:
+			ints[e.Int()] = struct{}{}
+		case kind == vec.Time:
+			ints[e.Nanos()] = struct{}{}
+		default:
+			return
+		}
+	}
+	k.hasNull = hasNull
+	switch x {
+	case vec.String:
+		k.strings = strings
+	case vec.Int, vec.Time:
+		k.ints = ints
+	}
+}
+
+func (k *inKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Column {
+	x := k.x.eval(m, sel, &k.bufX)
+	out.Reset(tBool, m.n)
+	switch {
+	case k.strings != nil:
+		for _, r := range sel {
+			if x.IsNull(int(r)) {
+				out.Bool[r] = k.hasNull
+				continue
+			}
+			_, out.Bool[r] = k.strings[string(x.Str[r])]
+		}
+		return out
+	case k.ints != nil:
+		for _, r := range sel {
+			if x.IsNull(int(r)) {
+				out.Bool[r] = k.hasNull
+				continue
+			}
+			_, out.Bool[r] = k.ints[x.Int[r]]
+		}
+		return out
+	}
+	list := k.list.eval(m, sel, &k.bufL)
+	for _, r := range sel {
+		out.Bool[r] = false
+		if list.IsNull(int(r)) {
+			continue
+		}
+		v := x.Value(int(r))
+		switch list.Type.Kind {
+		case vec.List:
+			s := list.List[r]
+			for i := s.Start; i < s.Start+s.Len && !out.Bool[r]; i++ {
+				out.Bool[r] = equalValues(v, list.Elems.Value(int(i)))
+			}
+		case vec.Any:
+			l := list.Any[r]
+			if l.Kind() != value.List {
+				m.fail(r, func() string { return "in needs a list, the right side is " + articleOf(l) })
+				out.SetNull(int(r))
+				continue
+			}
+			for _, e := range l.List() {
+				if equalValues(v, e) {
+					out.Bool[r] = true
+					break
+				}
+			}
+		}
+	}
+	return out
+}
