@@ -331,8 +331,15 @@ func (c *compiler) misapplied(n ast.Node, f *function, args []operand) operand {
 		descriptions[i] = describe(a)
 	}
 	last := len(descriptions) - 1
-	return c.errorf(n, hint, "%s needs arguments of types that go together, %s and %s", f.title(),
-		strings.Join(descriptions[:last], ", "), descriptions[last])
+	return c.errorf(n, hint, "%s needs %s, %s and %s", f.title(), f.together(), strings.Join(descriptions[:last], ", "),
+		descriptions[last])
+}
+
+func (f *function) together() string {
+	if f.operator {
+		return "operands of one type"
+	}
+	return "arguments of one type"
 }
 
 func (f *function) takesAt(i, n int, t vec.Type) bool {
@@ -484,7 +491,7 @@ func (d *dynamicCall) mismatch(c *callKernel, args []*vec.Column, r int) error {
 	for i, a := range args {
 		descriptions[i] = c.names[i] + " is " + articleOf(a.Value(r))
 	}
-	return fmt.Errorf("%s needs arguments of types that go together, %s", c.f.title(), strings.Join(descriptions, " and "))
+	return fmt.Errorf("%s needs %s, %s", c.f.title(), c.f.together(), strings.Join(descriptions, " and "))
 }
 
 func typeOf(v value.Value) vec.Type {

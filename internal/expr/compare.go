@@ -129,7 +129,7 @@ func (c *compiler) comparison(x *ast.BinaryNode, l, r operand) operand {
 		}
 		return c.made(x, Bool.NotNull(), &nullKernel{x: l.k, want: op == equal}, true, l)
 	case lk == vec.Any || rk == vec.Any:
-		return c.made(x, Bool.NotNull(), &compareAny{l: l.k, r: r.k, op: op, text: cut(x.String())}, true, l, r)
+		return c.made(x, Bool.NotNull(), &compareAny{l: l.k, r: r.k, op: op, constant: r.constant, text: cut(x.String())}, true, l, r)
 	case !comparable(lk, rk):
 		return c.incomparable(x, l, r)
 	case lk == vec.List, lk == vec.Bool && !equality:
@@ -220,6 +220,7 @@ func (k *nullKernel) filter(m *machine, sel, dst []int32) []int32 {
 type compareAny struct {
 	l, r       kernel
 	op         outcome
+	constant   bool // the right side is the same at every row
 	text       string
 	bufL, bufR vec.Column
 }
@@ -228,8 +229,16 @@ func (k *compareAny) eval(m *machine, sel []int32, out *vec.Column) *vec.Column 
 	a, b := k.l.eval(m, sel, &k.bufL), k.r.eval(m, sel, &k.bufR)
 	out.Reset(tBool, m.n)
 	equality := k.op == equal || k.op == notEqual
-	for _, r := range sel {
-		x, y := a.Value(int(r)), b.Value(int(r))
+	var y value.Value
+	for i, r := range sel {
+		x := a.Value(int(r))
+		if i == 0 || !k.constant {
+			y = b.Value(int(r))
+		}
+		if x.Kind() == value.Int && y.Kind() == value.Int {
+			out.Bool[r] = outcomeOf(cmp.Compare(x.Int(), y.Int()))&k.op != 0
+			continue
+		}
 		if equality {
 			out.Bool[r] = equalValues(x, y) == (k.op == equal)
 			continue

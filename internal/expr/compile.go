@@ -301,10 +301,12 @@ func (c *compiler) list(x *ast.ArrayNode) operand {
 func (c *compiler) in(x *ast.BinaryNode, l, r operand) operand {
 	switch r.t.Kind {
 	case vec.List, vec.Any, vec.Null:
-	case vec.String:
-		return c.errorf(x, "write "+nameOf(r.node)+" contains "+nameOf(l.node), "in needs a list, %s", describe(r))
 	default:
-		return c.errorf(x, "", "in needs a list, %s", describe(r))
+		hint := ""
+		if l.t.Kind == vec.String && r.t.Kind == vec.String {
+			hint = "write " + nameOf(r.node) + " contains " + nameOf(l.node)
+		}
+		return c.errorf(r.node, hint, "in needs a list, %s", describe(r))
 	}
 	if r.t.Kind == vec.List && r.t.Elem == vec.Decimal && l.t.Kind == vec.Float {
 		l = c.decimalLiteral(l)

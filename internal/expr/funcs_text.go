@@ -2,6 +2,7 @@ package expr
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -41,8 +42,8 @@ func init() {
 		return &function{name: name, overloads: []overload{{params: params(tString, tString), result: result, run: run}}}
 	}
 	register(
-		string1("lower", mapCase(lowerASCII, bytes.ToLower)),
-		string1("upper", mapCase(upperASCII, bytes.ToUpper)),
+		string1("lower", mapCase('A', bytes.ToLower)),
+		string1("upper", mapCase('a', bytes.ToUpper)),
 		&function{name: "trim", overloads: []overload{
 			{params: params(tString), result: tString, run: map1(strs, strs, func(s []byte) ([]byte, error) { return bytes.TrimSpace(s), nil })},
 			{params: params(tString, tString), result: tString, run: map2(strs, strs, strs, func(s, chars []byte) ([]byte, error) {
@@ -71,47 +72,64 @@ func init() {
 	)
 }
 
-// mapCase maps ASCII by a table and leaves anything else to full. A string that doesn't change isn't copied.
-func mapCase(table *[256]byte, full func([]byte) []byte) loop {
+// Eight bytes at once: each constant repeats a byte.
+const (
+	ones  = 0x0101010101010101
+	highs = 0x80 * ones
+)
+
+// letters marks, by the high bit of each byte, the ASCII letters within first to first+25 of a word that is all ASCII.
+func letters(w uint64, first byte) uint64 {
+	fromFirst := w + uint64(0x80-first)*ones
+	beyondLast := w + uint64(0x80-first-26)*ones
+	return (fromFirst ^ beyondLast) & highs
+}
+
+// caseOf tells whether s is all ASCII, and whether it has a letter within first to first+25.
+func caseOf(s []byte, first byte) (ascii, found bool) {
+	var all, marks uint64
+	for ; len(s) >= 8; s = s[8:] {
+		w := binary.LittleEndian.Uint64(s)
+		all |= w
+		marks |= letters(w&^highs, first)
+	}
+	for _, b := range s {
+		all |= uint64(b)
+		found = found || b-first < 26
+	}
+	return all&highs == 0, found || marks != 0
+}
+
+// mapCase swaps the case of the ASCII letters within first to first+25 and leaves other text to full. A string that
+// doesn't change isn't copied.
+func mapCase(first byte, full func([]byte) []byte) loop {
 	return func(_ *callKernel, m *machine, args []*vec.Column, sel []int32, out *vec.Column) {
 		in := args[0].Str
 		for _, r := range sel {
 			s := in[r]
-			changed, ascii := false, true
-			for _, b := range s {
-				changed = changed || table[b] != b
-				ascii = ascii && b < utf8.RuneSelf
-			}
-			switch {
+			switch ascii, found := caseOf(s, first); {
 			case !ascii:
 				out.Str[r] = full(s)
-			case !changed:
+			case !found:
 				out.Str[r] = s
 			default:
 				t := m.arena.Alloc(len(s))
-				for i, b := range s {
-					t[i] = table[b]
+				i := 0
+				for ; i+8 <= len(s); i += 8 {
+					w := binary.LittleEndian.Uint64(s[i:])
+					binary.LittleEndian.PutUint64(t[i:], w^letters(w, first)>>2)
+				}
+				for ; i < len(s); i++ {
+					t[i] = s[i]
+					if s[i]-first < 26 {
+						t[i] ^= 'a' - 'A'
+					}
 				}
 				out.Str[r] = t
 			}
 		}
 	}
 }
-
-var lowerASCII, upperASCII = func() (lower, upper *[256]byte) {
-	lower, upper = new([256]byte), new([256]byte)
-	for i := range 256 {
-		b := byte(i)
-		lower[i], upper[i] = b, b
-		if 'A' <= b && b <= 'Z' {
-			lower[i] = b + 'a' - 'A'
-		}
-		if 'a' <= b && b <= 'z' {
-			upper[i] = b + 'A' - 'a'
-		}
-	}
-	return lower, upper
-}()
 
 // indexOf counts characters, not bytes; -1 if sub isn't in s.
 func indexOf(s, sub []byte) (int64, error) {
@@ -151,15 +169,15 @@ func characters(s []byte, n int64) int {
 // split cuts at every separator. The parts refer to the string; an empty separator cuts between characters.
 func split(_ *callKernel, _ *machine, args []*vec.Column, sel []int32, out *vec.Column) {
 	strings, seps := args[0].Str, args[1].Str
-	parts := out.Elems
+	parts := out.Elems.Str
 	for _, r := range sel {
 		s, sep := strings[r], seps[r]
-		start := parts.Len()
+		start := len(parts)
 		switch len(sep) {
 		case 0:
 			for len(s) > 0 {
 				_, size := utf8.DecodeRune(s)
-				parts.AppendStr(s[:size:size])
+				parts = append(parts, s[:size:size])
 				s = s[size:]
 			}
 		case 1:
@@ -168,23 +186,25 @@ func split(_ *callKernel, _ *machine, args []*vec.Column, sel []int32, out *vec.
 				if i < 0 {
 					break
 				}
-				parts.AppendStr(s[:i:i])
+				parts = append(parts, s[:i:i])
 				s = s[i+1:]
 			}
-			parts.AppendStr(s)
+			parts = append(parts, s)
 		default:
 			for {
 				i := bytes.Index(s, sep)
 				if i < 0 {
 					break
 				}
-				parts.AppendStr(s[:i:i])
+				parts = append(parts, s[:i:i])
 				s = s[i+len(sep):]
 			}
-			parts.AppendStr(s)
+			parts = append(parts, s)
 		}
-		out.List[r] = vec.Span{Start: int32(start), Len: int32(parts.Len() - start)}
+		out.List[r] = vec.Span{Start: int32(start), Len: int32(len(parts) - start)}
 	}
+	out.Elems.Str = parts
+	out.Elems.Appended(len(parts) - out.Elems.Len())
 }
 
 var errNilElement = errors.New("an element of the list is nil")

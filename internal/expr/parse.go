@@ -156,12 +156,14 @@ func (e *Expr) syntaxError(err error) *Error {
 			out.Hint = "logic is written && and ||"
 		case "if":
 			out.Hint = "write condition ? a : b"
+		case "#":
+			out.Hint = "functions take values, not conditions over a list's elements"
 		default:
-			out.Hint = unbalanced(e.src[:off])
+			out.Hint = unbalanced(e.src)
 		}
 		return out
 	case strings.Contains(msg, "integer literal"):
-		return &Error{Offset: off, Msg: "an integer literal must lie within -9223372036854775807 and 9223372036854775807",
+		return &Error{Offset: e.numberBefore(off), Msg: "an integer literal must lie within -9223372036854775807 and 9223372036854775807",
 			Hint: `write decimal("…") for a larger number`}
 	case strings.Contains(msg, "coalesce expressions"):
 		return &Error{Offset: off, Msg: "?? can't stand beside another operator without parentheses", Hint: `write (a ?? b) == c`}
@@ -169,6 +171,18 @@ func (e *Expr) syntaxError(err error) *Error {
 		return &Error{Offset: off, Msg: "a string has no closing quote"}
 	}
 	return &Error{Offset: off, Msg: msg}
+}
+
+// numberBefore is the offset of the last number that begins before off: the parser reports a number when it has
+// gone past it.
+func (e *Expr) numberBefore(off int) int {
+	at := 0
+	for i := 0; i < off; i++ {
+		if c := e.src[i]; '0' <= c && c <= '9' && (i == 0 || !isWord(rune(e.src[i-1]))) {
+			at = i
+		}
+	}
+	return at
 }
 
 func isWord(r rune) bool {

@@ -120,6 +120,14 @@ func (c *Column) extend() {
 	}
 }
 
+// Appended tells that n rows, not null, were appended to the slice that holds the values.
+func (c *Column) Appended(n int) {
+	c.n += n
+	if len(c.Null) != 0 {
+		c.Null = append(c.Null, make([]bool, n)...)
+	}
+}
+
 // AppendNull adds a null row.
 func (c *Column) AppendNull() {
 	switch c.Type.Kind {
