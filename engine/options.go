@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -31,21 +32,30 @@ type Options struct {
 // DefaultGrace is for how long a stop waits for the batches in flight.
 const DefaultGrace = 8 * time.Second
 
+// stopTimeout bounds the wait for calls that don't return once the batches have been dropped.
+const stopTimeout = 4 * time.Second
+
 // closeGrace bounds the orderly end of all that is left after the batches: sources, mirrors.
 const closeGrace = 2 * time.Second
 
 // Observer is told what happens in a run.
 type Observer interface {
+	// Resumed is told the last committed txid that the store held at the start.
+	Resumed(txid batch.Txid)
+	// Begun is told each beginning of a batch, first ones and repeated ones.
+	Begun(txid batch.Txid, attempt batch.Attempt)
+	// Failed is told each failure, of a batch or of the start.
+	Failed(err error)
 	// Committed is told each batch, in txid order, after its commit has been synced.
 	Committed(e *txstate.Entry)
-	// Failed is told each failure of a batch or of the start.
-	Failed(err error)
 }
 
 type noObserver struct{}
 
-func (noObserver) Committed(*txstate.Entry) {}
-func (noObserver) Failed(error)             {}
+func (noObserver) Resumed(batch.Txid)              {}
+func (noObserver) Begun(batch.Txid, batch.Attempt) {}
+func (noObserver) Failed(error)                    {}
+func (noObserver) Committed(*txstate.Entry)        {}
 
 func (o Options) withDefaults() Options {
 	if o.DataDir == "" {

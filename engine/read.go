@@ -40,7 +40,7 @@ func (h *Handle) Snapshot() (*pebblestate.Snapshot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.db == nil {
-		return nil, errors.New("the pipeline has ended")
+		return nil, errEnded
 	}
 	return h.db.Snapshot()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -104,6 +105,19 @@ func (h *Handle) Drain() {
 	}
 }
 
+// Entries iterates over committed ledger entries with from <= txid <= to, in order; to = 0 means to the last.
+func (h *Handle) Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[txstate.Entry, error] {
+	h.mu.Lock()
+	db := h.db
+	h.mu.Unlock()
+	if db == nil {
+		return func(yield func(txstate.Entry, error) bool) { yield(txstate.Entry{}, errEnded) }
+	}
+	return db.Store().Entries(ctx, from, to)
+}
+
+var errEnded = errors.New("the pipeline has ended")
+
 // Dir is the pipeline's data directory.
 func (h *Handle) Dir() string { return h.dir }
 
@@ -147,7 +161,7 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 		}
 	}
 	r, err := runner.New(runner.Config{
-		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{x}, Logger: h.log, Failed: h.o.Observer.Failed,
+		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{x}, Logger: h.log, Observe: h.observe, StopTimeout: stopTimeout,
 	})
 	if err != nil {
 		return err
@@ -155,6 +169,8 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 	h.mu.Lock()
 	h.exec, h.run = x, r
 	h.mu.Unlock()
+	h.o.Observer.Resumed(snap.Txid)
+	h.log.Info("running", "txid", uint64(snap.Txid), "epoch", uint64(snap.Epoch), "data", h.dir)
 	go h.watchDrain(finished, r)
 	h.reached(x)
 	return r.Run(work)
@@ -175,6 +191,23 @@ func (h *Handle) watchDrain(finished <-chan struct{}, r *runner.Runner) {
 		h.log.Warn("batches in flight didn't finish in time: they are dropped, and done again by the next run", "grace", h.o.Grace)
 		r.Stop()
 	case <-finished:
+	}
+}
+
+// observe passes on what the coordinator learns and decides.
+func (h *Handle) observe(_ time.Time, ev coordinator.Event, actions []coordinator.Action) {
+	switch ev := ev.(type) {
+	case coordinator.Failed:
+		h.o.Observer.Failed(ev.Err)
+	case coordinator.CommitUnknown:
+		h.o.Observer.Failed(ev.Err)
+	case coordinator.ReopenFailed:
+		h.o.Observer.Failed(ev.Err)
+	}
+	for _, a := range actions {
+		if b, ok := a.(coordinator.Begin); ok {
+			h.o.Observer.Begun(b.Batch.Txid, b.Batch.Attempt)
+		}
 	}
 }
 

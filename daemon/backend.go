@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/internal/query"
+	"github.com/tridentd/tridentd/server"
+	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// backend shows a running pipeline to the server.
+type backend struct {
+	h      *engine.Handle
+	listen atomic.Pointer[string] // set once the server has bound it
+}
+
+var _ server.Backend = (*backend)(nil)
+
+func (b *backend) Status(context.Context) server.Status {
+	s := b.h.Status()
+	st := server.Status{
+		Pipeline: s.Pipeline, Version: version(), PID: os.Getpid(), Data: s.Dir,
+		Started: s.Began.UTC(), Uptime: time.Since(s.Began).Seconds(),
+		Ready: len(s.Reasons) == 0, Reasons: s.Reasons, Stopping: s.Draining,
+		Epoch: s.Epoch, Committed: s.Txid, InFlight: []server.InFlight{}, Partitions: []server.PartitionStatus{},
+		Failing: s.Failing,
+	}
+	if l := b.listen.Load(); l != nil {
+		st.Listen = *l
+	}
+	if s.Last != nil {
+		st.CommittedAt = s.Last.Committed.UTC()
+		st.BatchSeconds = server.PhaseSecondsOf(s.Last.Took)
+	}
+	for _, f := range s.InFlight {
+		st.InFlight = append(st.InFlight, server.InFlight{Txid: f.Txid, Attempt: f.Attempt.String(), Phase: f.Phase})
+	}
+	for _, p := range s.Partitions {
+		ps := server.PartitionStatus{
+			Source: p.Source, Topic: p.Topic, Partition: p.Number,
+			Committed: p.Committed, End: p.End, LogEnd: p.LogEnd, Lag: server.LagOf(p.Committed, p.End), Oldest: p.Oldest,
+		}
+		if p.Err != nil {
+			ps.Error = p.Err.Error()
+		}
+		st.Partitions = append(st.Partitions, ps)
+	}
+	if s.Failure != nil {
+		st.LastError = server.ErrorStatusOf(s.Failure, s.FailureSince)
+	}
+	return st
+}
+
+func (b *backend) States(context.Context) ([]state.Schema, error) {
+	snap, err := b.h.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer snap.Close() //nolint:errcheck // nothing was written
+	return snap.Schemas()
+}
+
+func (b *backend) Query(ctx context.Context, name string, keys []string, w server.RowWriter) error {
+	snap, err := b.h.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer snap.Close() //nolint:errcheck // nothing was written
+	if _, err := query.Schema(snap, name); err != nil {
+		return fmt.Errorf("%w: %w", server.ErrNotFound, err)
+	}
+	return querySnapshot(ctx, snap, name, keys, w)
+}
+
+func (b *backend) Ledger(ctx context.Context, from, to batch.Txid, emit func(*txstate.Entry) error) error {
+	for e, err := range b.h.Entries(ctx, from, to) {
+		if err != nil {
+			return err
+		}
+		if err := emit(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *backend) Stop() { b.h.Drain() }
+
+// observer counts for metrics and progress.
+type observer struct {
+	metrics *server.Metrics
+	records atomic.Int64
+	batches atomic.Int64
+	txid    atomic.Uint64
+}
+
+func (o *observer) Resumed(txid batch.Txid) {
+	o.metrics.Resumed(txid)
+	o.txid.Store(uint64(txid))
+}
+func (o *observer) Begun(batch.Txid, batch.Attempt) { o.metrics.AttemptBegun() }
+func (o *observer) Failed(err error) {
+	o.metrics.AttemptFailed(batch.KindOf(err), batch.CodeOf(err))
+}
+
+func (o *observer) Committed(e *txstate.Entry) {
+	o.metrics.BatchCommitted(e)
+	o.records.Add(e.Counts.Read)
+	o.batches.Add(1)
+	o.txid.Store(uint64(e.Txid))
+}
+
+// grouped writes a number with a comma after each three digits.
+func grouped(n int64) string {
+	s := fmt.Sprint(n)
+	var b strings.Builder
+	for i, c := range s {
+		if i > 0 && (len(s)-i)%3 == 0 && s[i-1] != '-' {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}

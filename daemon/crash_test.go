@@ -1,0 +1,334 @@
+//go:build crash
+
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tridentd/tridentd/batch"
+	engexec "github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/query"
+	"github.com/tridentd/tridentd/internal/testenv"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/spec"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// The words of the test: a line holds three of them.
+const vocabulary = 500
+
+func word(i int) string { return fmt.Sprintf("word%03d", i%vocabulary) }
+
+func line(i int) string { return word(i) + " " + word(i*7) + " " + word(i*i) }
+
+// TestKill counts the words of lines that are produced meanwhile, in a process that is killed by SIGKILL again and
+// again. Every word must be counted once, the ledger must have neither gap nor overlap, and an undisturbed run over
+// the same ledger must give the same bytes.
+func TestKill(t *testing.T) {
+	lines, kills, rate := 150_000, 15, 15_000
+	if testenv.Full() {
+		lines, kills, rate = 1_000_000, 100, 12_000
+	}
+	k := testenv.Kafka(t)
+	topic := k.Topic(t, "lines", 4, nil)
+	dir := t.TempDir()
+	bin := build(t, dir)
+	file := filepath.Join(dir, "words.yaml")
+	write(t, file, fmt.Sprintf(`pipeline: words
+batch:
+  max_records: 20000
+sources:
+  lines:
+    kafka: {brokers: ["%s"], topics: [%s], start: earliest}
+    decode: string
+streams:
+  counts:
+    from: lines
+    steps:
+      - flat_map:
+          word: split(lower(value), " ")
+      - filter: word != ""
+      - group_by: [word]
+      - aggregate: {n: count()}
+`, strings.Join(k.Brokers(), `", "`), topic))
+	data := filepath.Join(dir, "data")
+
+	var acked atomic.Int64
+	produced := make(chan error, 1)
+	go func() { produced <- produce(t.Context(), k.Brokers(), topic, lines, rate, &acked) }()
+
+	const seed = 20261201
+	rng := rand.New(rand.NewPCG(seed, 1))
+	waiting, after := 0, 0
+	for i := range kills {
+		cmd := start(t, bin, file, data)
+		// Long enough for batches to commit, at a moment of its own.
+		time.Sleep(time.Duration(250+rng.IntN(500)) * time.Millisecond)
+		had := acked.Load()
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait() //nolint:errcheck // it was killed
+		txid, done := progressOf(t, filepath.Join(data, "words"))
+		if done < had {
+			waiting++
+			if txid > 0 {
+				after++
+			}
+		}
+		if i%10 == 9 {
+			t.Logf("%d kills: txid %d, %d of %d lines committed", i+1, txid, done, lines)
+		}
+	}
+	if need := kills * 8 / 10; after < need {
+		t.Errorf("only %d of %d kills came between two commits with data waiting (%d with data waiting); %d are needed", after, kills, waiting, need)
+	}
+	if err := <-produced; err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(bin, "run", file, "--data", data, "--until", "caught-up", "--listen", "off").CombinedOutput()
+	if err != nil {
+		t.Fatalf("the last run: %v\n%s", err, out)
+	}
+
+	want := map[string]int64{}
+	for i := range lines {
+		for _, w := range strings.Fields(line(i)) {
+			want[w]++
+		}
+	}
+	db := openStore(t, filepath.Join(data, "words"), true)
+	got := counts(t, db)
+	if len(got) != len(want) {
+		t.Errorf("%d words, want %d", len(got), len(want))
+	}
+	for w, n := range want {
+		if got[w] != n {
+			t.Errorf("%s: counted %d times, want %d", w, got[w], n)
+		}
+	}
+	entries := ledger(t, db)
+	checkLedger(t, entries, int64(lines))
+	digest, err := db.Digest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	undisturbed := rerun(t, file, filepath.Join(dir, "rerun"), entries)
+	if undisturbed != digest {
+		t.Errorf("state digest %016x after %d kills, %016x in an undisturbed run over the same ledger", digest, kills, undisturbed)
+	}
+	t.Logf("%d lines, %d kills (%d between two commits with data waiting), %d batches, digest %016x", lines, kills, after, len(entries), digest)
+}
+
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	bin := filepath.Join(dir, "tridentd")
+	cmd := exec.Command("go", "build", "-o", bin, "github.com/tridentd/tridentd/cmd/tridentd")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t *testing.T, bin, file, data string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(bin, "run", file, "--data", data, "--listen", "off", "--log-level", "warn")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && out.Len() > 0 {
+			t.Logf("output of pid %d:\n%s", cmd.Process.Pid, out.String())
+		}
+	})
+	return cmd
+}
+
+// produce sends the lines at a limited rate and counts those that the broker has acknowledged.
+func produce(ctx context.Context, brokers []string, topic string, n, rate int, acked *atomic.Int64) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(5*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	var failed atomic.Pointer[error]
+	const slice = 20 * time.Millisecond
+	per := max(rate*int(slice)/int(time.Second), 1)
+	tick := time.NewTicker(slice)
+	defer tick.Stop()
+	for i := 0; i < n; {
+		for range min(per, n-i) {
+			cl.Produce(ctx, &kgo.Record{Value: []byte(line(i))}, func(_ *kgo.Record, err error) {
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				acked.Add(1)
+			})
+			i++
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := cl.Flush(ctx); err != nil {
+		return err
+	}
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func openStore(t *testing.T, dir string, readOnly bool) *pebblestate.DB {
+	t.Helper()
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: dir, ReadOnly: readOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// progressOf reads what a killed process left: the last committed txid, and how many offsets are done.
+func progressOf(t *testing.T, dir string) (batch.Txid, int64) {
+	t.Helper()
+	if !pebblestate.Exists(dir) {
+		return 0, 0
+	}
+	db := openStore(t, dir, true)
+	defer db.Close() //nolint:errcheck // nothing was written
+	snap, err := db.Store().Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done int64
+	for _, p := range snap.Positions {
+		if p.Topic != "" {
+			done += p.Next
+		}
+	}
+	return snap.Txid, done
+}
+
+func counts(t *testing.T, db *pebblestate.DB) map[string]int64 {
+	t.Helper()
+	snap, err := db.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Close() //nolint:errcheck // nothing was written
+	schema, err := query.Schema(snap, "counts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	err = query.Rows(t.Context(), snap, schema, nil, func(row []value.Value) error {
+		got[strings.Clone(row[0].Str())] = row[1].Int()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func ledger(t *testing.T, db *pebblestate.DB) []txstate.Entry {
+	t.Helper()
+	var all []txstate.Entry
+	for e, err := range db.Store().Entries(t.Context(), 1, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// checkLedger asserts txids without a gap, ranges without gap or overlap, and that attempts rise from restart to
+// restart.
+func checkLedger(t *testing.T, entries []txstate.Entry, total int64) {
+	t.Helper()
+	next := map[batch.Partition]int64{}
+	var done int64
+	var last batch.Attempt
+	for i, e := range entries {
+		if e.Txid != batch.Txid(i+1) {
+			t.Fatalf("entry %d has txid %d", i+1, e.Txid)
+		}
+		if e.Attempt.Epoch < last.Epoch {
+			t.Errorf("txid %d has epoch %d after %d", e.Txid, e.Attempt.Epoch, last.Epoch)
+		}
+		last = e.Attempt
+		for _, r := range e.Ranges {
+			if r.Start != next[r.Partition] {
+				t.Errorf("txid %d: %s begins at %d, the batch before ended at %d", e.Txid, r.Partition, r.Start, next[r.Partition])
+			}
+			next[r.Partition] = r.End
+			done += r.Records
+		}
+	}
+	if done != total {
+		t.Errorf("the ledger holds %d records, want %d", done, total)
+	}
+}
+
+// rerun runs the ledger's batches again in a fresh store, without a disturbance, and returns the state's digest. The
+// driver compares each batch's digests.
+func rerun(t *testing.T, file, dir string, entries []txstate.Entry) uint64 {
+	t.Helper()
+	sp, err := spec.Load(file, spec.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := sp.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: dir, Pipeline: pl.Name, Shards: 256, CreateIfMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() //nolint:errcheck // the digest has been read
+	x := engexec.New(engexec.Config{Plan: pl, DB: db, Shards: db.Shards(), Now: time.Now})
+	if _, err := x.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close(context.Background()) //nolint:errcheck // the run is over
+	if err := x.Drive(t.Context(), entries, 4); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := db.Digest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}

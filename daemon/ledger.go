@@ -1,0 +1,210 @@
+package daemon
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/server"
+	"github.com/tridentd/tridentd/state"
+)
+
+func (a *app) ledgerCommand() *cobra.Command {
+	var data, format string
+	var from, to uint64
+	cmd := &cobra.Command{
+		Use:   "ledger FILE",
+		Short: "List the committed batches",
+		Long: "ledger lists the committed batches: txid, when it committed, how many records it read, its offset ranges, the digest\n" +
+			"that it left (over all batches so far) and how long it took.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			if to != 0 && to < from {
+				return usagef("--to %d is below --from %d", to, from)
+			}
+			dir, rest, err := a.dataDir(args, data)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return usagef("unexpected argument %q", rest[0])
+			}
+			p := newLedgerPrinter(format, a.out)
+			if err := ledgerDir(cmd.Context(), dir, batch.Txid(from), batch.Txid(to), p.entry); err != nil {
+				return queryError(err)
+			}
+			return p.end()
+		},
+	}
+	dataFlag(cmd, &data)
+	formatFlag(cmd, &format)
+	cmd.Flags().Uint64Var(&from, "from", 1, "first txid")
+	cmd.Flags().Uint64Var(&to, "to", 0, "last txid (default: the last committed)")
+	return cmd
+}
+
+func ledgerDir(ctx context.Context, dir string, from, to batch.Txid, emit func(server.LedgerEntry) error) error {
+	client, err := server.Dial(dir)
+	if err == nil {
+		defer client.Close()
+		return client.Ledger(ctx, from, to, emit)
+	}
+	if !errors.Is(err, server.ErrNotRunning) {
+		return err
+	}
+	db, err := openAtRest(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // nothing was written
+	for e, err := range db.Store().Entries(ctx, from, to) {
+		if err != nil {
+			return err
+		}
+		if err := emit(server.LedgerEntryOf(&e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ledgerPrinter prints entries in one form.
+type ledgerPrinter interface {
+	entry(e server.LedgerEntry) error
+	end() error
+}
+
+func newLedgerPrinter(format string, w io.Writer) ledgerPrinter {
+	switch format {
+	case formatJSON:
+		return &ledgerJSON{w: w}
+	case formatCSV:
+		return &ledgerCSV{w: csv.NewWriter(w)}
+	}
+	t := newPrinter(formatTable, w)
+	return &ledgerTable{rowPrinter: t}
+}
+
+type ledgerTable struct {
+	rowPrinter
+	begun bool
+}
+
+var ledgerColumns = []state.Column{
+	{Name: "txid", Type: "int"}, {Name: "committed", Type: "timestamp"}, {Name: "attempts", Type: "int"}, {Name: "records", Type: "int"},
+	{Name: "ranges", Type: "string"}, {Name: "digest", Type: "string"}, {Name: "took", Type: "string"},
+}
+
+func (t *ledgerTable) begin() error {
+	if t.begun {
+		return nil
+	}
+	t.begun = true
+	return t.Begin(0, ledgerColumns)
+}
+
+func (t *ledgerTable) entry(e server.LedgerEntry) error {
+	if err := t.begin(); err != nil {
+		return err
+	}
+	ranges := make([]string, len(e.Ranges))
+	for i, r := range e.Ranges {
+		ranges[i] = rangeText(&r)
+	}
+	took := e.Took.Plan + e.Took.Read + e.Took.Process + e.Took.Commit
+	return t.Row([]value.Value{
+		value.IntOf(int64(e.Txid)), value.StringOf(e.Committed.UTC().Format(time.RFC3339)), value.IntOf(int64(e.Attempts)), value.IntOf(e.Records),
+		value.StringOf(strings.Join(ranges, " ")), value.StringOf(e.Chain),
+		value.StringOf(time.Duration(took * float64(time.Second)).Round(100 * time.Microsecond).String()),
+	})
+}
+
+func rangeText(r *server.LedgerRange) string {
+	p := batch.Partition{Source: r.Source, Topic: r.Topic, Number: r.Partition}
+	return fmt.Sprintf("%s [%d,%d)", p, r.Start, r.End)
+}
+
+func (t *ledgerTable) end() error {
+	if err := t.begin(); err != nil {
+		return err
+	}
+	return t.rowPrinter.end()
+}
+
+type ledgerJSON struct {
+	w io.Writer
+	n int
+}
+
+func (l *ledgerJSON) entry(e server.LedgerEntry) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	lead := ",\n  "
+	if l.n == 0 {
+		lead = "[\n  "
+	}
+	l.n++
+	_, err = fmt.Fprintf(l.w, "%s%s", lead, b)
+	return err
+}
+
+func (l *ledgerJSON) end() error {
+	tail := "\n]\n"
+	if l.n == 0 {
+		tail = "[]\n"
+	}
+	_, err := io.WriteString(l.w, tail)
+	return err
+}
+
+// ledgerCSV prints one record for each range.
+type ledgerCSV struct {
+	w     *csv.Writer
+	begun bool
+}
+
+func (l *ledgerCSV) begin() error {
+	if l.begun {
+		return nil
+	}
+	l.begun = true
+	return l.w.Write([]string{"txid", "committed", "attempt", "source", "topic", "partition", "start", "end", "records", "input_digest", "chain"})
+}
+
+func (l *ledgerCSV) entry(e server.LedgerEntry) error {
+	if err := l.begin(); err != nil {
+		return err
+	}
+	for _, r := range e.Ranges {
+		err := l.w.Write([]string{
+			e.Txid.String(), e.Committed.UTC().Format(time.RFC3339Nano), e.Attempt, r.Source, r.Topic, strconv.Itoa(int(r.Partition)),
+			strconv.FormatInt(r.Start, 10), strconv.FormatInt(r.End, 10), strconv.FormatInt(r.Records, 10), r.Digest, e.Chain,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *ledgerCSV) end() error {
+	if err := l.begin(); err != nil {
+		return err
+	}
+	l.w.Flush()
+	return l.w.Error()
+}

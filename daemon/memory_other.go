@@ -1,0 +1,5 @@
+//go:build !linux
+
+package daemon
+
+func memoryTotal() int64 { return 0 }

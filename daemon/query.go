@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/query"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/server"
+)
+
+func (a *app) queryCommand() *cobra.Command {
+	var data, format string
+	cmd := &cobra.Command{
+		Use:   "query FILE STATE [KEY...]",
+		Short: "Print the rows of a state at a committed txid",
+		Long: "query prints the rows of a state in key order, all as of one committed txid: from the running daemon if there is\n" +
+			"one, otherwise from the data directory. Each KEY is the value of one key column, in order; rows whose key begins\n" +
+			"with them are printed. A state describes itself: with --data DIR the file may be left out.",
+		Example: "  tridentd query flights.yaml by_carrier\n  tridentd query flights.yaml daily 2013-01-01T00:00:00Z EWR --format json\n  tridentd query --data tridentd-data by_carrier UA",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			dir, rest, err := a.dataDir(args, data)
+			if err != nil {
+				return err
+			}
+			if len(rest) == 0 {
+				return usagef("name the state to print")
+			}
+			p := newPrinter(format, a.out)
+			if err := queryDir(cmd.Context(), dir, rest[0], rest[1:], p); err != nil {
+				return queryError(err)
+			}
+			return p.end()
+		},
+	}
+	dataFlag(cmd, &data)
+	formatFlag(cmd, &format)
+	return cmd
+}
+
+func queryError(err error) error {
+	if batch.KindOf(err) == batch.Permanent && batch.CodeOf(err) == batch.CodeConfiguration {
+		return usage(err)
+	}
+	return err
+}
+
+// dataDir finds the data directory that a command is about: by the pipeline, or by --data alone.
+func (a *app) dataDir(args []string, data string) (dir string, rest []string, err error) {
+	if data != "" && (len(args) == 0 || !isFile(args[0])) && !a.holds(args) {
+		dir, err := onlyPipeline(data)
+		return dir, args, err
+	}
+	t, rest, err := a.resolve(args, data)
+	if err != nil {
+		return "", nil, err
+	}
+	return t.dir, rest, nil
+}
+
+// holds tells whether the program's own pipelines answer to the arguments.
+func (a *app) holds(args []string) bool {
+	for _, p := range a.pipelines {
+		if len(a.pipelines) == 1 || len(args) > 0 && p.Name() == args[0] {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyPipeline is data itself, if it is a pipeline's directory, or the one such directory in it.
+func onlyPipeline(data string) (string, error) {
+	if pebblestate.Exists(data) {
+		return data, nil
+	}
+	entries, err := os.ReadDir(data)
+	if err != nil {
+		return "", usagef("--data: %w", err)
+	}
+	var found []string
+	for _, e := range entries {
+		if dir := filepath.Join(data, e.Name()); e.IsDir() && pebblestate.Exists(dir) {
+			found = append(found, dir)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", usagef("--data %s: no pipeline's data is in it", data)
+	}
+	return "", usagef("--data %s: several pipelines' data are in it; name one of %v", data, found)
+}
+
+// queryDir asks the daemon that works in dir, or reads the directory if there is none.
+func queryDir(ctx context.Context, dir, name string, keys []string, w server.RowWriter) error {
+	client, err := server.Dial(dir)
+	if err == nil {
+		defer client.Close()
+		return client.Query(ctx, name, keys, w)
+	}
+	if !errors.Is(err, server.ErrNotRunning) {
+		return err
+	}
+	db, err := openAtRest(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // nothing was written
+	snap, err := db.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer snap.Close() //nolint:errcheck // nothing was written
+	return querySnapshot(ctx, snap, name, keys, w)
+}
+
+func querySnapshot(ctx context.Context, snap *pebblestate.Snapshot, name string, keys []string, w server.RowWriter) error {
+	schema, err := query.Schema(snap, name)
+	if err != nil {
+		return err
+	}
+	if _, err := query.Prefix(schema, keys); err != nil {
+		return err
+	}
+	if err := w.Begin(snap.Txid(), query.Columns(schema)); err != nil {
+		return err
+	}
+	return query.Rows(ctx, snap, schema, keys, func(row []value.Value) error { return w.Row(row) })
+}
+
+func openAtRest(ctx context.Context, dir string) (*pebblestate.DB, error) {
+	if !pebblestate.Exists(dir) {
+		return nil, usagef("%s holds no data: the pipeline hasn't run with this --data", dir)
+	}
+	return pebblestate.Open(ctx, pebblestate.Options{Dir: dir, ReadOnly: true})
+}

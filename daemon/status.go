@@ -1,0 +1,152 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/server"
+	"github.com/tridentd/tridentd/state"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var data, format string
+	cmd := &cobra.Command{
+		Use:   "status FILE",
+		Short: "Show where a running pipeline stands",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			dir, rest, err := a.dataDir(args, data)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return usagef("unexpected argument %q", rest[0])
+			}
+			client, err := server.Dial(dir)
+			if errors.Is(err, server.ErrNotRunning) {
+				return fmt.Errorf("%s: no daemon is running there; tridentd ledger and query read it at rest", dir)
+			}
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			st, err := client.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.printStatus(&st, format)
+		},
+	}
+	dataFlag(cmd, &data)
+	formatFlag(cmd, &format)
+	return cmd
+}
+
+var statusColumns = []state.Column{
+	{Name: "source", Type: "string"}, {Name: "topic", Type: "string"}, {Name: "partition", Type: "int"}, {Name: "committed", Type: "int"},
+	{Name: "end", Type: "int"}, {Name: "lag", Type: "int"}, {Name: "note", Type: "string"},
+}
+
+func (a *app) printStatus(st *server.Status, format string) error {
+	if format == formatJSON {
+		enc := json.NewEncoder(a.out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(st)
+	}
+	if format == formatTable {
+		ready := "ready"
+		if !st.Ready {
+			ready = "not ready: " + strings.Join(st.Reasons, "; ")
+		}
+		fmt.Fprintf(a.out, "pipeline %s  pid %d  up %s  epoch %d  committed txid %d  in flight %d\n%s\n",
+			st.Pipeline, st.PID, time.Duration(st.Uptime*float64(time.Second)).Round(time.Second), st.Epoch, st.Committed, len(st.InFlight), ready)
+		if e := st.LastError; e != nil {
+			fmt.Fprintf(a.out, "last error (%s, %s, since %s): %s\n", e.Kind, e.Code, e.Since.Format(time.RFC3339), e.Message)
+		}
+	}
+	p := newPrinter(format, a.out)
+	if err := p.Begin(st.Committed, statusColumns); err != nil {
+		return err
+	}
+	known := func(n int64) value.Value {
+		if n < 0 {
+			return value.NullValue()
+		}
+		return value.IntOf(n)
+	}
+	for _, s := range st.Partitions {
+		note := s.Error
+		if note == "" && s.LogEnd > s.End && s.End >= 0 {
+			note = fmt.Sprintf("held back by an open transaction: the log ends at %d", s.LogEnd)
+		}
+		err := p.Row([]value.Value{
+			value.StringOf(s.Source), value.StringOf(s.Topic), value.IntOf(int64(s.Partition)),
+			known(s.Committed), known(s.End), known(s.Lag), value.StringOf(note),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return p.end()
+}
+
+func (a *app) validateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a pipeline and print its plan; nothing is started",
+		RunE: func(_ *cobra.Command, args []string) error {
+			t, rest, err := a.resolve(args, "")
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return usagef("unexpected argument %q", rest[0])
+			}
+			fmt.Fprintf(a.out, "pipeline %s\n", t.pipeline.Name())
+			for _, l := range t.lines {
+				fmt.Fprintln(a.out, l)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  atMost(0),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(a.out, "tridentd %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+// version is the module's version, or the commit it was built from.
+func version() string {
+	bi, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := bi.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "devel"
+		for _, s := range bi.Settings {
+			if s.Key == "vcs.revision" {
+				v += " " + s.Value[:min(12, len(s.Value))]
+			}
+		}
+	}
+	return v
+}

@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// Status is where a run stands, from memory: no server is asked.
+type Status struct {
+	Pipeline string
+	Dir      string
+	Began    time.Time
+	Epoch    batch.Epoch
+	Txid     batch.Txid // the last committed
+	Last     *txstate.Entry
+	Draining bool
+	// Reasons tell what keeps batches from being processed; none: the pipeline is ready.
+	Reasons    []string
+	InFlight   []InFlight
+	Partitions []PartitionStatus // in batch.Partition order
+	// Failure is the last failure of this run; nil if there was none. Failing says that it stands: its batch has not
+	// committed since.
+	Failure      error
+	FailureSince time.Time
+	Failing      bool
+}
+
+// InFlight is a batch between its beginning and its commit.
+type InFlight struct {
+	Txid    batch.Txid
+	Attempt batch.Attempt
+	Phase   string
+}
+
+// PartitionStatus is where one partition stands. Offsets not known yet are -1.
+type PartitionStatus struct {
+	batch.Partition
+	Committed int64 // the next offset to be processed
+	End       int64 // the offset after the last that can be read
+	LogEnd    int64 // above End while an open transaction holds the partition back
+	Oldest    time.Time
+	Err       error
+}
+
+// Status may be called at any time from any goroutine.
+func (h *Handle) Status() Status {
+	h.mu.Lock()
+	st := Status{
+		Pipeline: h.plan.Name, Dir: h.dir, Began: h.began, Last: h.last, Draining: h.drained,
+	}
+	opening, since, x, r := h.opening, h.since, h.exec, h.run
+	h.mu.Unlock()
+	select {
+	case <-h.done:
+		st.Reasons = append(st.Reasons, "the pipeline has ended")
+		if h.last != nil {
+			st.Txid = h.last.Txid
+		}
+		if h.err != nil {
+			st.Failure, st.Failing, st.Reasons = h.err, true, []string{h.err.Error()}
+		}
+		return st
+	default:
+	}
+	if x == nil || r == nil {
+		switch {
+		case opening != nil:
+			st.Failure, st.FailureSince, st.Failing = opening, since, true
+			st.Reasons = append(st.Reasons, opening.Error())
+		case st.Draining:
+			st.Reasons = append(st.Reasons, "stopping")
+		default:
+			st.Reasons = append(st.Reasons, "the sources are being opened")
+		}
+		return st
+	}
+	rs := r.Stats()
+	st.Epoch, st.Txid = rs.Epoch, rs.Committed
+	for _, f := range rs.InFlight {
+		st.InFlight = append(st.InFlight, InFlight{Txid: f.Txid, Attempt: f.Attempt, Phase: f.Phase.String()})
+	}
+	if f := rs.LastFailure; f != nil {
+		st.Failure, st.FailureSince = f.Err, f.Since
+		if st.Failing = rs.Failing != nil; st.Failing {
+			st.Reasons = append(st.Reasons, f.Err.Error())
+		}
+	}
+	if rs.Cause != nil {
+		st.Failure, st.Failing = rs.Cause, true
+		st.Reasons = []string{rs.Cause.Error()}
+	}
+	if st.Draining {
+		st.Reasons = append(st.Reasons, "stopping")
+	}
+	committed := map[batch.Partition]int64{}
+	_, positions := x.Committed()
+	for _, p := range positions {
+		committed[p.Partition] = p.Next
+	}
+	for _, em := range x.Emitters() {
+		for _, s := range em.Status() {
+			ps := PartitionStatus{Partition: s.Partition, Committed: -1, End: s.End, LogEnd: s.LogEnd, Err: s.Err}
+			if next, ok := committed[s.Partition]; ok {
+				ps.Committed = next
+			}
+			if s.Oldest != 0 {
+				ps.Oldest = time.UnixMilli(s.Oldest).UTC()
+			}
+			if s.Err != nil {
+				st.Reasons = append(st.Reasons, s.Partition.String()+": "+s.Err.Error())
+			}
+			st.Partitions = append(st.Partitions, ps)
+		}
+	}
+	slices.SortFunc(st.Partitions, func(a, b PartitionStatus) int { return a.Compare(b.Partition) })
+	return st
+}
