@@ -38,6 +38,7 @@ const (
 	CodeTopicMissing  Code = "topic_missing"   // a topic doesn't exist
 	CodeLogTruncated  Code = "log_truncated"   // the log was cut back below the saved position
 	CodeFileChanged   Code = "file_changed"    // a file's content below the saved position differs
+	CodeFileMissing   Code = "file_missing"    // a file that is named or being read doesn't exist
 	CodeFileDamaged   Code = "file_damaged"    // a compressed file ends early or is garbled
 	CodeOverflow      Code = "overflow"        // a number left the range of its type
 	CodeUserError     Code = "user_error"      // a user's function returned an error or panicked outside a record
