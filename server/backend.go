@@ -128,14 +128,15 @@ type ErrorStatus struct {
 // ErrorStatusOf describes err, and since when it has stood.
 func ErrorStatusOf(err error, since time.Time) *ErrorStatus {
 	st := &ErrorStatus{Kind: batch.KindOf(err).String(), Code: batch.CodeOf(err), Message: err.Error(), Since: since.UTC()}
-	var e *batch.Error
-	if errors.As(err, &e) {
-		st.Txid, st.Remedy = e.Txid, e.Remedy
-		if top, ok := err.(*batch.Error); ok { //nolint:errorlint // only where nothing is wrapped around it can the remedy be taken out of the text
-			bare := *top
-			bare.Remedy = ""
-			st.Message = bare.Error()
-		}
+	e, ok := errors.AsType[*batch.Error](err)
+	if !ok {
+		return st
+	}
+	st.Txid, st.Remedy = e.Txid, e.Remedy
+	if err == error(e) { //nolint:errorlint // only where nothing is wrapped around it can the remedy be taken out of the text
+		bare := *e
+		bare.Remedy = ""
+		st.Message = bare.Error()
 	}
 	return st
 }

@@ -32,7 +32,7 @@ import (
 const (
 	// DefaultListen is where HTTP is served unless told otherwise. If it is taken, the next free port is used.
 	DefaultListen = "127.0.0.1:8642"
-	// ListenOff, as Config.Listen, serves the socket alone.
+	// ListenOff is the Config.Listen that serves the socket alone.
 	ListenOff = "off"
 
 	defaultPortTries = 100

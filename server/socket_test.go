@@ -240,7 +240,7 @@ func TestSocketIsTheOwnersOnly(t *testing.T) {
 // A unix address holds about a hundred bytes; data directories may be deeper.
 func TestLongPaths(t *testing.T) {
 	tmp := t.TempDir()
-	short, err := os.MkdirTemp("", "s")
+	short, err := os.MkdirTemp("", "s") //nolint:usetesting // t.TempDir is too long already
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,8 +106,8 @@ func (c *checked) isMap(x ast.Expr) bool {
 	}
 	if _, ok := typ.(*types.TypeParam); ok {
 		iface, _ := typ.Underlying().(*types.Interface)
-		for i := range iface.NumEmbeddeds() {
-			if hasMap(iface.EmbeddedType(i)) {
+		for e := range iface.EmbeddedTypes() {
+			if hasMap(e) {
 				return true
 			}
 		}
@@ -119,8 +119,8 @@ func (c *checked) isMap(x ast.Expr) bool {
 func hasMap(t types.Type) bool {
 	switch t := t.(type) {
 	case *types.Union:
-		for i := range t.Len() {
-			if hasMap(t.Term(i).Type()) {
+		for term := range t.Terms() {
+			if hasMap(term.Type()) {
 				return true
 			}
 		}

@@ -141,7 +141,7 @@ var (
 func prose(text string) string {
 	var out []string
 	fence := ""
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		trimmed := strings.TrimSpace(line)
 		switch {
 		case fence != "":
@@ -162,7 +162,7 @@ var codeSpan = regexp.MustCompile("`[^`\n]+`")
 // anchors are the names under which a text's headings can be linked to, as GitHub makes them.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
-	for _, line := range strings.Split(prose(text), "\n") {
+	for line := range strings.SplitSeq(prose(text), "\n") {
 		m := heading.FindStringSubmatch(line)
 		if m == nil {
 			continue
