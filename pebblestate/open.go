@@ -212,7 +212,7 @@ func (db *DB) open(ctx context.Context) error {
 			fmt.Errorf("%s has format version %d, this build knows up to %d", o.Dir, db.format.Format, FormatVersion),
 			"use the newer build that wrote it, or a savepoint of the older format")
 	}
-	if db.format.Pipeline != o.Pipeline {
+	if o.Pipeline != "" && db.format.Pipeline != o.Pipeline {
 		return batch.NewError(batch.Permanent, batch.CodeStoreForeign, "open",
 			fmt.Errorf("%s belongs to pipeline %s, not to %s", o.Dir, db.format.Pipeline, o.Pipeline),
 			"name the right data directory, or another one for this pipeline")
@@ -239,7 +239,6 @@ func (db *DB) open(ctx context.Context) error {
 		return also(err, db.disown())
 	}
 	fail := func(err error) error {
-		db.fail(err)
 		db.release(db.current.Swap(nil))
 		return also(also(openError(o.Dir, o.FS, err), db.pebble.Close()), db.disown())
 	}
@@ -273,7 +272,7 @@ func (db *DB) openAs(ctx context.Context, readOnly bool, mark floorMark, files m
 		return also(err, p.Close())
 	}
 	if !readOnly || db.opts.ReadOnly {
-		db.fence.onFull = func() { go db.fail(errFull) }
+		db.fence.onFull = func() { db.fail(errFull) }
 		db.publish(db.rec.committed.txid, states)
 	}
 	return nil

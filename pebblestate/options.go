@@ -37,7 +37,8 @@ type Options struct {
 	FS vfs.FS
 	// Logger is told what the database does (at debug) and what goes wrong; nil is silence.
 	Logger hclog.Logger
-	// Pipeline owns the database: opening it under another name is refused.
+	// Pipeline owns the database: opening it under another name is refused. With ReadOnly it may be left empty, for
+	// whichever pipeline's it is.
 	Pipeline string
 	// Shards is the number of slices of the key space, fixed when the database is created; an existing one keeps
 	// its own.
@@ -99,7 +100,7 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Dir == "":
 		return refuse("Options.Dir is empty")
-	case o.Pipeline == "":
+	case o.Pipeline == "" && !o.ReadOnly:
 		return refuse("Options.Pipeline is empty")
 	case o.Shards < 1 || o.Shards > MaxShards:
 		return refuse("Options.Shards is %d, possible are 1 to %d", o.Shards, MaxShards)
