@@ -242,14 +242,12 @@ func (s SASL) validate() error {
 	return nil
 }
 
-// describe names what is read, without secrets and without what doesn't decide which records come.
-func (c *Config) describe() string {
+// Describe names the topics, in one line, without what may change from one start to the next and still give the
+// same records: addresses, secrets, where new partitions begin.
+func (c Config) Describe() string {
 	what := "topics " + strings.Join(c.Topics, ", ")
 	if c.Pattern != "" {
-		what = "pattern " + c.Pattern
+		what = "topics like " + c.Pattern
 	}
-	return fmt.Sprintf("kafka %s at %s (%s, %s, start %s)", what, strings.Join(c.Brokers, ","), c.Mode, c.Isolation, c.Start)
+	return fmt.Sprintf("kafka %s (%s)", what, c.Isolation)
 }
-
-// Describe names the source in one line, without secrets.
-func (c Config) Describe() string { return c.describe() }

@@ -25,7 +25,8 @@ type Emitter struct {
 	now     func() time.Time // informs and paces; no result depends on it
 	dec     kgo.Decompressor
 
-	client *kgo.Client // metadata, offsets and prefetching
+	opts   []kgo.Opt
+	client *kgo.Client // metadata, offsets and prefetching; set by Open
 	replay *replayer
 
 	ctx    context.Context // ends with Close
@@ -51,7 +52,8 @@ type Emitter struct {
 
 var _ emitter.Emitter = (*Emitter)(nil)
 
-// New returns an emitter that isn't opened yet. It checks cfg, and contacts nobody.
+// New returns an emitter that isn't opened yet. It checks cfg, contacts nobody and holds nothing that would have to
+// be closed.
 func New(id string, cfg Config, env emitter.Env) (*Emitter, error) {
 	cfg.Brokers, cfg.Topics, cfg.Opts = slices.Clone(cfg.Brokers), slices.Clone(cfg.Topics), slices.Clone(cfg.Opts)
 	pattern, err := cfg.validate()
@@ -66,13 +68,12 @@ func New(id string, cfg Config, env emitter.Env) (*Emitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
+	if err := kgo.ValidateOpts(opts...); err != nil {
 		return nil, configError("kafka", "correct the client's options", "%w", err)
 	}
 	e := &Emitter{
 		id: id, cfg: cfg, pattern: pattern, log: log, now: time.Now, dec: kgo.DefaultDecompressor(),
-		client:     client,
+		opts:       opts,
 		ready:      make(chan struct{}, 1),
 		poke:       make(chan struct{}, 1),
 		topics:     map[string]*topic{},
@@ -80,7 +81,7 @@ func New(id string, cfg Config, env emitter.Env) (*Emitter, error) {
 		fetchers:   map[int32]*fetcher{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	e.replay = newReplayer(e, opts)
+	e.replay = newReplayer(e)
 	return e, nil
 }
 
@@ -261,12 +262,15 @@ func (e *Emitter) Status() []emitter.Status {
 func (e *Emitter) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.closed = true
+	client := e.client
 	e.mu.Unlock()
 	e.cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e.client.Close()
+		if client != nil {
+			client.Close()
+		}
 		e.replay.close()
 		e.wg.Wait()
 	}()

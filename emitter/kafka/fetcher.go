@@ -64,7 +64,7 @@ type want struct {
 type survey struct {
 	settle  []*partition
 	wants   []want
-	all     bool          // wants has every partition that is read from this broker
+	all     bool          // wants has every partition that is read from this broker, and each has been answered before
 	retryIn time.Duration // when a partition that failed may be tried again; 0: none has
 }
 
@@ -136,6 +136,7 @@ func (f *fetcher) survey() survey {
 			s.settle = append(s.settle, p)
 		default:
 			w := want{p: p, generation: p.generation, next: p.buf.next, epoch: p.leaderEpoch}
+			s.all = s.all && p.answered // how things stand is to be known soon
 			switch {
 			case p.buf.ahead == 0:
 				s.wants = append(s.wants, w)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tridentd/tridentd/batch"
@@ -29,7 +30,12 @@ func (e *Emitter) Open(ctx context.Context, saved []batch.Position, first bool) 
 		panic("kafka: Open of an emitter that was opened or closed before")
 	}
 	e.first = first
+	client, err := kgo.NewClient(e.opts...)
+	e.client = client
 	e.mu.Unlock()
+	if err != nil {
+		return nil, configError("kafka", "correct the client's options", "%w", err)
+	}
 
 	m, err := e.openMetadata(ctx, saved)
 	if err != nil {

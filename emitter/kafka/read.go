@@ -56,8 +56,7 @@ func (e *Emitter) Read(ctx context.Context, r batch.Range, yield func(*batch.Chu
 // the range that it was fetched for is kept for the next one, so that a replay of many small ranges in a row
 // fetches each record once.
 type replayer struct {
-	e    *Emitter
-	opts []kgo.Opt
+	e *Emitter
 
 	mu     sync.Mutex
 	client *kgo.Client // nil until the first use
@@ -71,8 +70,8 @@ type leftover struct {
 	buf      buffer
 }
 
-func newReplayer(e *Emitter, opts []kgo.Opt) *replayer {
-	return &replayer{e: e, opts: opts, left: map[batch.Partition]*leftover{}}
+func newReplayer(e *Emitter) *replayer {
+	return &replayer{e: e, left: map[batch.Partition]*leftover{}}
 }
 
 func (y *replayer) connect() (*kgo.Client, error) {
@@ -82,7 +81,7 @@ func (y *replayer) connect() (*kgo.Client, error) {
 		return nil, batch.NewError(batch.Transient, batch.CodeUnavailable, "read", fmt.Errorf("source %s was closed", y.e.id), "")
 	}
 	if y.client == nil {
-		client, err := kgo.NewClient(y.opts...)
+		client, err := kgo.NewClient(y.e.opts...)
 		if err != nil {
 			return nil, configError("kafka", "correct the client's options", "%w", err)
 		}

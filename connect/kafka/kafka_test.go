@@ -1,0 +1,130 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/emitter"
+)
+
+func TestFromEnv(t *testing.T) {
+	for name, tc := range map[string]struct {
+		env  map[string]string
+		want string // in the error of Open; empty: none
+	}{
+		"brokers":          {map[string]string{"KAFKA_BROKERS": "a:1, b:2,"}, ""},
+		"nothing":          {nil, "KAFKA_BROKERS"},
+		"no port":          {map[string]string{"KAFKA_BROKERS": "a"}, `"a"`},
+		"odd TLS":          {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_TLS": "perhaps"}, "KAFKA_TLS"},
+		"TLS":              {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_TLS": "true"}, ""},
+		"key alone":        {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_TLS_KEY_FILE": "k"}, "tls.cert_file"},
+		"key, TLS off":     {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_TLS": "false", "KAFKA_TLS_KEY_FILE": "k"}, ""},
+		"password":         {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_USER": "u", "KAFKA_SASL_PASSWORD": "p"}, ""},
+		"no password":      {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_USER": "u"}, "sasl.password"},
+		"no mechanism":     {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_USER": "u"}, "sasl.mechanism"},
+		"unread mechanism": {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_MECHANISM": "GSSAPI"}, "GSSAPI"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, v := range []string{"BROKERS", "CLIENT_ID", "TLS", "TLS_CA_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_SERVER_NAME", "SASL_MECHANISM", "SASL_USER", "SASL_PASSWORD", "SASL_PASSWORD_FILE", "SASL_TOKEN_FILE"} {
+				t.Setenv("KAFKA_"+v, tc.env["KAFKA_"+v])
+			}
+			_, err := FromEnv().Topics("t").Open("src", emitter.Lines, emitter.Env{})
+			if tc.want == "" {
+				if err != nil {
+					t.Fatalf("Open: %v", err)
+				}
+				return
+			}
+			var e *batch.Error
+			if !errors.As(err, &e) || e.Kind != batch.Permanent || e.Code != batch.CodeConfiguration || e.Remedy == "" || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("Open: %v, want a permanent configuration error about %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCopies(t *testing.T) {
+	base := New("a:1")
+	secret := base.SASL(SASL{Mechanism: "PLAIN", User: "u", Password: "hush"}).TLS(TLS{ServerName: "name"}).Timeout(time.Second)
+	if base.cfg.SASL != (SASL{}) || base.cfg.TLS != (TLS{}) || base.cfg.Timeout != 0 {
+		t.Error("a derived cluster changed its base")
+	}
+	one := secret.Topics("x", "y")
+	two := one.Start(Latest).Opaque().Group("g").ReadUncommitted()
+	if one.cfg.Start != Earliest || one.cfg.Group != "" || one.cfg.Mode != two.cfg.Mode-1 {
+		t.Error("a derived source changed its base")
+	}
+	for s, want := range map[*Source]string{&one: "kafka topics x, y (read_committed)", &two: "kafka topics x, y (read_uncommitted)"} {
+		if got := s.Describe(); got != want {
+			t.Errorf("Describe: %q, want %q", got, want)
+		}
+	}
+	if got := secret.Pattern("ev.*").Describe(); got != "kafka topics like ev.* (read_committed)" {
+		t.Errorf("Describe: %q", got)
+	}
+	if _, err := base.Topics("x").Start(Committed(Earliest)).Open("src", emitter.Lines, emitter.Env{}); err == nil || !strings.Contains(err.Error(), "group") {
+		t.Errorf("committed without a group: %v", err)
+	}
+}
+
+func TestSourceReads(t *testing.T) {
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fake.Close()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := cl.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("hello")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	em, err := New(fake.ListenAddrs()...).Options(kgo.ClientID("mine")).Topics("t").Open("src", emitter.Lines, emitter.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	starts, err := em.Open(ctx, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	em.Admit(starts)
+	p := batch.Partition{Source: "src", Topic: "t"}
+	for {
+		r, ok := em.Plan(p, 0, emitter.Limit{})
+		if !ok {
+			select {
+			case <-em.Ready():
+				continue
+			case <-ctx.Done():
+				t.Fatal("nothing to plan")
+			}
+		}
+		var got []string
+		if err := em.Read(ctx, r, func(c *batch.Chunk) error {
+			for _, rec := range c.Records {
+				got = append(got, string(rec.Value))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 1 || got[0] != "hello" {
+			t.Errorf("read %q", got)
+		}
+		break
+	}
+	if err := em.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
