@@ -47,14 +47,15 @@ type leaf struct {
 
 // output is the aggregate of a stream, the same for all of its branches.
 type output struct {
-	index  int // in Plan.Exchanges
-	stream *streamDecl
-	schema state.Schema
-	window *windowDecl
-	keys   []expr.Type
-	values []aggValue
-	// sources are those whose event time closes the windows.
+	index   int // in Plan.Exchanges
+	stream  *streamDecl
+	schema  state.Schema
+	window  *windowDecl
+	keys    []expr.Type
+	values  []aggValue
 	sources []*source
+	// timeSources are the sources, by index in Plan.Sources, whose event time closes the windows.
+	timeSources []int
 }
 
 // aggValue is one aggregate of an output.
@@ -305,7 +306,7 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool) *branch {
 		case "group_by":
 			l.keys = c.groupBy(st, e)
 		case "aggregate":
-			l.frame, l.scope, l.label = e.frame, e.scope, st.label
+			l.frame, l.label = e.frame, st.label
 			c.aggregate(s, &l, st, e, window)
 			b.leaf = &l
 		}
@@ -328,6 +329,14 @@ func (c *checker) typed(x exprDecl, e *env) (t expr.Type, ok bool) {
 	return t, true
 }
 
+func expressions(list []exprDecl) []*expr.Expr {
+	var all []*expr.Expr
+	for _, x := range list {
+		all = append(all, x.e)
+	}
+	return all
+}
+
 func (c *checker) filter(b *branch, st *stepDecl, e *env) {
 	for _, x := range st.exprs {
 		t, ok := c.typed(x, e)
@@ -336,14 +345,13 @@ func (c *checker) filter(b *branch, st *stepDecl, e *env) {
 		case t.Kind != vec.Bool && t.Kind != vec.Any && t.Kind != vec.Null:
 			c.add(x.n.place(0), "", "filter needs a condition, this is %s", typeText(t))
 		default:
-			b.ops = append(b.ops, op{kind: st.op, label: st.label, scope: e.scope.Clone(), exprs: []exprDecl{x}, frame: e.frame})
+			b.ops = append(b.ops, op{kind: st.op, label: st.label, scope: e.freeze(x.e), exprs: []exprDecl{x}, frame: e.frame})
 		}
 	}
 }
 
 func (c *checker) set(b *branch, st *stepDecl, e *env) {
-	o := op{kind: st.op, label: st.label, scope: e.scope.Clone(), frame: e.frame}
-	o.scope.Unknown = e.unknown
+	o := op{kind: st.op, label: st.label, frame: e.frame}
 	types := make([]expr.Type, len(st.exprs))
 	for i, x := range st.exprs {
 		t, ok := c.typed(x, e)
@@ -359,6 +367,7 @@ func (c *checker) set(b *branch, st *stepDecl, e *env) {
 		types[i] = t
 		o.exprs = append(o.exprs, x)
 	}
+	o.scope = e.freeze(expressions(o.exprs)...)
 	for i, x := range o.exprs {
 		o.into = append(o.into, e.set(x.name, types[i]))
 	}
@@ -409,7 +418,7 @@ func (c *checker) flatMap(b *branch, st *stepDecl, e *env) {
 		return
 	}
 	x := st.exprs[0]
-	o := op{kind: st.op, label: st.label, scope: e.scope.Clone(), exprs: []exprDecl{x}, frame: e.frame}
+	o := op{kind: st.op, label: st.label, exprs: []exprDecl{x}, frame: e.frame}
 	t, ok := c.typed(x, e)
 	elem := expr.Any
 	switch {
@@ -424,6 +433,7 @@ func (c *checker) flatMap(b *branch, st *stepDecl, e *env) {
 	if isMeta(x.name) {
 		c.add(x.n.keyAt, "", "%s is a property of the record and can't be set", x.name)
 	}
+	o.scope = e.freeze(x.e)
 	o.next = e.expand()
 	o.into = []int{e.set(x.name, elem)}
 	b.ops = append(b.ops, o)
@@ -474,7 +484,7 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 			}
 		}
 	}
-	o := op{kind: st.op, label: st.label, scope: e.scope.Clone(), exprs: []exprDecl{x}, frame: e.frame, table: t}
+	o := op{kind: st.op, label: st.label, scope: e.freeze(x.e), exprs: []exprDecl{x}, frame: e.frame, table: t}
 	e.drop(as.text)
 	for i, col := range t.cols {
 		ty := col.typ
@@ -531,6 +541,11 @@ func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *win
 		}
 	}
 	l.out, l.aggs = out, st.aggs
+	var args []*expr.Expr
+	for _, a := range st.aggs {
+		args = append(args, a.args...)
+	}
+	l.scope = e.freeze(args...)
 	fresh := out.sources == nil
 	out.window = w
 	if !slices.Contains(out.sources, e.src) {
@@ -577,17 +592,12 @@ func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *win
 	}
 }
 
-// argKind is the kind of values that an aggregate accumulates. The sum of a field that isn't declared is that of
-// integers: whether other numbers are meant to be exact can't be told from the first of them.
+// argKind is the kind of values that an aggregate accumulates; Any where it shows record by record only.
 func argKind(fn string, k vec.Kind) vec.Kind {
-	if fn == "count_if" {
+	switch {
+	case fn == "count_if":
 		return vec.Bool
-	}
-	if k == vec.Any || k == vec.Null {
-		switch fn {
-		case "sum", "avg":
-			return vec.Int
-		}
+	case k == vec.Null:
 		return vec.Any
 	}
 	return k

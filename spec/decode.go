@@ -16,10 +16,12 @@ import (
 	"github.com/tridentd/tridentd/internal/vec"
 )
 
-// decoder fills columns from records.
+// decoder fills columns from the records of one block after the other.
 type decoder interface {
 	// header tells the columns of the records to come.
 	header(fields []string) error
+	// reset begins a block. What the columns hold of the one before is no longer needed.
+	reset()
 	// decode fills row i of the columns. An error makes the record a bad one.
 	decode(r *batch.Record, i int) error
 }
@@ -46,6 +48,7 @@ func newDecoder(d *decodeDecl, fields []target, mem *vec.Arena) decoder {
 type noDecoder struct{}
 
 func (noDecoder) header([]string) error           { return nil }
+func (noDecoder) reset()                          {}
 func (noDecoder) decode(*batch.Record, int) error { return nil }
 
 var errNull = errors.New("the value is null")
@@ -106,6 +109,7 @@ func (o *jsonObject) finish() {
 }
 
 func (d *jsonDecoder) header([]string) error { return nil }
+func (d *jsonDecoder) reset()                {}
 
 func (d *jsonDecoder) decode(r *batch.Record, i int) error {
 	if err := d.object.scan.Scan(r.Value, d.object.found); err != nil {

@@ -21,6 +21,7 @@ type model struct {
 	sources     []*sourceDecl
 	statics     []*staticDecl
 	streams     []*streamDecl
+	notes       []string
 }
 
 // decodeDecl says how a record's value is read.
@@ -176,6 +177,10 @@ func (b *modeler) build(root *node) *model {
 	}
 	b.resolve()
 	b.checkStates()
+	// The order of the file's sections decides nothing: a plan is in the order of names.
+	slices.SortFunc(m.sources, func(a, b *sourceDecl) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(m.statics, func(a, b *staticDecl) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(m.streams, func(a, b *streamDecl) int { return strings.Compare(a.name, b.name) })
 	return m
 }
 

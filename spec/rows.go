@@ -128,6 +128,21 @@ func (e *env) lookup(name string) (expr.Field, bool) {
 	return f, ok
 }
 
+// freeze returns a scope with all names that the expressions use. It stays as it is, and compiling with it declares
+// no more columns, so that tasks may do it at any time.
+func (e *env) freeze(xs ...*expr.Expr) *expr.Scope {
+	s := e.scope.Clone()
+	s.Unknown = nil
+	for _, x := range xs {
+		for _, name := range x.Fields() {
+			if f, ok := e.scope.Lookup(name); ok {
+				s.Set(name, f)
+			}
+		}
+	}
+	return s
+}
+
 // reads marks the columns that an expression reads.
 func (e *env) reads(x *expr.Expr) {
 	for _, name := range x.Fields() {

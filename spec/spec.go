@@ -53,11 +53,21 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	if root == nil || tree.swallowed {
 		return nil, r.problems().asError()
 	}
-	return nil, r.problems().asError()
-}
-
-// Pipeline is a checked pipeline.
-type Pipeline struct {
-	name string
-	dir  string
+	m := (&modeler{reporter: r}).build(root)
+	m.readHeaders(opts.Dir)
+	c := &checker{reporter: r, m: m}
+	c.check()
+	p := &Pipeline{name: m.name, dir: opts.Dir, m: m, c: c}
+	for _, s := range c.sources {
+		p.connectors = append(p.connectors, c.connect(s.decl))
+	}
+	for _, s := range c.statics {
+		p.tables = append(p.tables, c.connectStatic(s.decl))
+	}
+	if len(r.list) > 0 {
+		return nil, r.problems().asError()
+	}
+	c.finish()
+	p.notes = m.notes
+	return p, nil
 }

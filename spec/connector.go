@@ -1,0 +1,151 @@
+package spec
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/emitter/file"
+	"github.com/tridentd/tridentd/emitter/kafka"
+)
+
+// connector opens one source of a plan.
+type connector struct {
+	describe string
+	open     func(id string, env emitter.Env) (emitter.Emitter, error)
+	kafka    *kafka.Config // nil for other sources
+}
+
+// framing is how a byte stream is cut for a way of decoding.
+func framing(decode string) emitter.Framing {
+	if decode == "csv" {
+		return emitter.CSV
+	}
+	return emitter.Lines
+}
+
+// connect makes the connector of a source, and reports settings that exclude each other or can't be used.
+func (c *checker) connect(d *sourceDecl) connector {
+	switch d.connector {
+	case "kafka":
+		return c.connectKafka(d)
+	case "file":
+		return fileConnector(d.settings.get("paths"), d.decode.kind)
+	case "generate":
+		return c.connectGenerator(d)
+	}
+	return connector{}
+}
+
+func (c *checker) connectStatic(d *staticDecl) connector {
+	if d.paths == nil {
+		return connector{}
+	}
+	return fileConnector(d.paths, d.decode.kind)
+}
+
+func fileConnector(paths *node, decode string) connector {
+	src := file.Paths(paths.texts()...)
+	return connector{describe: src.Describe(), open: func(id string, env emitter.Env) (emitter.Emitter, error) {
+		return src.Open(id, framing(decode), env)
+	}}
+}
+
+func (c *checker) connectKafka(d *sourceDecl) connector {
+	n, shared := d.settings, c.m.connections.get("kafka")
+	cfg := kafka.Config{
+		Topics: n.get("topics").texts(), Pattern: n.get("pattern").str(), Group: n.get("group").str(),
+	}
+	if cfg.Group == "" {
+		cfg.Group = "tridentd-" + c.m.name
+	}
+	// A source that names its own brokers is another cluster: the shared one's secrets are not sent there.
+	from := shared
+	if n.get("brokers") != nil {
+		from = n
+	} else if shared == nil {
+		c.add(d.at, "for example brokers: [\"${KAFKA_BROKERS}\"]", "source %s names no brokers, and there is no kafka under connections", d.name)
+		return connector{}
+	}
+	for _, b := range from.get("brokers").texts() {
+		for b := range strings.SplitSeq(b, ",") {
+			if b = strings.TrimSpace(b); b != "" {
+				cfg.Brokers = append(cfg.Brokers, b)
+			}
+		}
+	}
+	tls, sasl := from.get("tls"), from.get("sasl")
+	if v := n.get("tls"); v != nil {
+		tls = v
+	}
+	if v := n.get("sasl"); v != nil {
+		sasl = v
+	}
+	if tls != nil {
+		cfg.TLS = kafka.TLS{
+			Enabled: true, CAFile: tls.get("ca_file").str(), CertFile: tls.get("cert_file").str(), KeyFile: tls.get("key_file").str(),
+			ServerName: tls.get("server_name").str(), InsecureSkipVerify: tls.get("insecure_skip_verify") != nil && tls.get("insecure_skip_verify").yes,
+		}
+		if e := tls.get("enabled"); e != nil && !e.yes {
+			cfg.TLS = kafka.TLS{}
+		}
+	}
+	if sasl != nil {
+		cfg.SASL = kafka.SASL{
+			Mechanism: sasl.get("mechanism").str(), User: sasl.get("user").str(), Password: sasl.get("password").str(),
+			PasswordFile: sasl.get("password_file").str(), TokenFile: sasl.get("token_file").str(),
+		}
+	}
+	if s := n.get("start"); s != nil {
+		start, err := kafka.ParseStart(s.text)
+		if err != nil {
+			c.add(s.at, "", "start: %v", err)
+			return connector{}
+		}
+		cfg.Start = start
+	}
+	if n.get("mode").str() == "opaque" {
+		cfg.Mode = kafka.Opaque
+	}
+	if n.get("isolation").str() == "read_uncommitted" {
+		cfg.Isolation = kafka.ReadUncommitted
+	}
+	// New checks the settings and contacts nobody.
+	probe, err := kafka.New(d.name, cfg, emitter.Env{})
+	if err != nil {
+		c.kafkaError(d, from, err)
+		return connector{}
+	}
+	if err := probe.Close(context.Background()); err != nil {
+		panic("spec: an emitter that was never opened doesn't close: " + err.Error())
+	}
+	return connector{describe: cfg.Describe(), kafka: &cfg, open: func(id string, env emitter.Env) (emitter.Emitter, error) {
+		return kafka.New(id, cfg, env)
+	}}
+}
+
+// kafkaError reports what the Kafka source says of its settings, at the setting that it names.
+func (c *checker) kafkaError(d *sourceDecl, shared *node, err error) {
+	msg, hint := err.Error(), ""
+	var e *batch.Error
+	if errors.As(err, &e) && e.Err != nil {
+		msg, hint = e.Err.Error(), e.Remedy
+	}
+	field, _, _ := strings.Cut(msg, ":")
+	at := d.settings.keyAt
+	for _, root := range []*node{d.settings, shared} {
+		n := root
+		for part := range strings.SplitSeq(strings.TrimSpace(strings.Split(field, ",")[0]), ".") {
+			if v := n.get(part); v != nil {
+				n = v
+			}
+		}
+		if n != root && n != nil {
+			at = n.at
+			break
+		}
+	}
+	c.add(at, hint, "%s", msg)
+}

@@ -1,0 +1,3 @@
+package spec
+
+func (c *checker) connectGenerator(d *sourceDecl) connector { return connector{} }

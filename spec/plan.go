@@ -1,0 +1,311 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/emitter/kafka"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/state"
+)
+
+// defaultRetention is for how long of batch time a window's rows are kept after it has closed.
+const defaultRetention = 7 * 24 * time.Hour
+
+// Pipeline is a checked pipeline. It is immutable.
+type Pipeline struct {
+	name       string
+	dir        string
+	m          *model
+	c          *checker
+	connectors []connector // as c.sources
+	tables     []connector // as c.statics
+	notes      []string
+}
+
+// Name is the pipeline's name.
+func (p *Pipeline) Name() string { return p.name }
+
+// Dir is the directory that relative paths in the file are relative to.
+func (p *Pipeline) Dir() string { return p.dir }
+
+// Notes tell what is worth knowing and no mistake.
+func (p *Pipeline) Notes() []string { return slices.Clone(p.notes) }
+
+// KafkaSource is a source that reads Kafka, with the settings that it is opened with. Config.Group is the group to
+// which committed offsets are mirrored.
+type KafkaSource struct {
+	ID     string
+	Config kafka.Config
+}
+
+// KafkaSources lists the sources that read Kafka, by ID.
+func (p *Pipeline) KafkaSources() []KafkaSource {
+	var all []KafkaSource
+	for i, s := range p.c.sources {
+		if k := p.connectors[i].kafka; k != nil {
+			all = append(all, KafkaSource{ID: s.decl.name, Config: *k})
+		}
+	}
+	return all
+}
+
+// Plan compiles the pipeline. Each call gives a plan of its own.
+func (p *Pipeline) Plan() (*plan.Plan, error) {
+	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Text: p.text(), Lines: p.lines()}
+	for i, s := range p.c.sources {
+		pl.Sources = append(pl.Sources, &plan.Source{
+			ID: s.decl.name, OnBad: s.decl.onBad, Time: s.decl.time,
+			Open:    p.opener(s.decl.name, p.connectors[i]),
+			NewTask: func() plan.Task { return newTask(s) },
+		})
+	}
+	for _, o := range p.c.outputs {
+		pl.Exchanges = append(pl.Exchanges, o.exchange())
+	}
+	for i, s := range p.c.statics {
+		pl.Statics = append(pl.Statics, &plan.Static{
+			Name: s.decl.name, Build: s.build, Open: p.opener(s.decl.name, p.tables[i]),
+		})
+	}
+	return pl, nil
+}
+
+func (p *Pipeline) opener(id string, c connector) func(plan.Env) (emitter.Emitter, error) {
+	return func(env plan.Env) (emitter.Emitter, error) {
+		env.Dir = p.dir
+		return c.open(id, env)
+	}
+}
+
+func (o *output) exchange() *plan.Exchange {
+	return &plan.Exchange{
+		Name: o.stream.name, Merge: agg.Merge, FormatKey: formatKey,
+		State: &plan.State{
+			Schema: o.schema, Mergeable: o.exact(), TimeSources: o.timeSources,
+			Update: func(dst, old, delta []byte) ([]byte, bool, error) {
+				if old == nil {
+					return append(dst, delta...), true, nil
+				}
+				v, err := agg.Merge(dst, old, delta)
+				return v, true, err
+			},
+		},
+	}
+}
+
+// exact tells whether the aggregates' merge is associative to the last bit.
+func (o *output) exact() bool {
+	for _, v := range o.values {
+		if !exact(v.fn, v.arg) {
+			return false
+		}
+	}
+	return true
+}
+
+// formatKey writes an encoded key for people: its columns' values, separated by commas.
+func formatKey(key []byte) string {
+	var b []byte
+	for rest := key; len(rest) > 0; {
+		v, next, err := value.DecodeKey(rest)
+		if err != nil {
+			return fmt.Sprintf("%x", key)
+		}
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		if v.IsNull() {
+			b = append(b, "null"...)
+		} else {
+			b = value.AppendText(b, v)
+		}
+		rest = next
+	}
+	return string(b)
+}
+
+// finish completes the outputs once all sources have been checked: their schemas and the indices that plans use.
+func (c *checker) finish() {
+	for _, o := range c.outputs {
+		o.schema.Name, o.schema.Kind = o.stream.state, "aggregate"
+		for _, v := range o.values {
+			o.schema.Values = append(o.schema.Values, state.Column{Name: v.name, Type: v.typ.Kind.String(), Agg: v.fn})
+		}
+		if w := o.window; w != nil {
+			o.schema.Window = &state.Window{Size: w.size, Offset: w.offset, Retention: w.retention}
+			o.schema.Key = append([]state.Column{{Name: "window_start", Type: "timestamp"}}, o.schema.Key...)
+			for i, s := range c.sources {
+				if slices.Contains(o.sources, s) {
+					o.timeSources = append(o.timeSources, i)
+				}
+			}
+		}
+	}
+	for _, s := range c.sources {
+		for _, b := range s.branches {
+			b.propagate()
+		}
+	}
+}
+
+// propagate marks what the columns in use are made from, the innermost rows first.
+func (b *branch) propagate() {
+	for _, c := range b.children {
+		c.propagate()
+	}
+	for _, o := range slices.Backward(b.ops) {
+		if o.next != nil {
+			o.next.propagate()
+		}
+		if o.table != nil {
+			for _, g := range o.reads {
+				if o.frame.cols[g.into].used {
+					o.table.cols[g.from].used = true
+				}
+			}
+		}
+	}
+}
+
+// text is the canonical description of everything that decides the results.
+func (p *Pipeline) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pipeline %s\n", p.name)
+	for i, s := range p.c.sources {
+		fmt.Fprintf(&b, "source %s: %s; %s; on_bad_record %d", s.decl.name, p.connectors[i].describe, s.decl.decode.text(), s.decl.onBad)
+		if t := s.decl.time; t != nil {
+			fmt.Fprintf(&b, "; time %s lateness %s idle %s future %s", s.decl.timeField.text, t.Lateness, orDefault(t.Idle, plan.DefaultIdle), orDefault(t.Future, plan.DefaultFuture))
+		}
+		b.WriteByte('\n')
+	}
+	for i, s := range p.c.statics {
+		fmt.Fprintf(&b, "static %s: %s; %s; key %s\n", s.decl.name, p.tables[i].describe, s.decl.decode.text(), s.decl.key.text)
+	}
+	for _, s := range p.m.streams {
+		fmt.Fprintf(&b, "stream %s from %s\n", s.name, strings.Join((&node{list: s.from}).texts(), ", "))
+		for _, st := range s.steps {
+			fmt.Fprintf(&b, "  %s\n", st.text(s))
+		}
+	}
+	return b.String()
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return d
+}
+
+func (d *decodeDecl) text() string {
+	b := "decode " + d.kind
+	if len(d.nulls) > 0 {
+		b += fmt.Sprintf(" nulls %q", d.nulls)
+	}
+	types := slices.Clone(d.types)
+	slices.SortFunc(types, func(a, b typeDecl) int { return strings.Compare(a.name, b.name) })
+	for i, t := range types {
+		sep := ", "
+		if i == 0 {
+			sep = " types "
+		}
+		b += sep + t.name + " " + t.kind.String()
+	}
+	return b
+}
+
+// text writes a step in one line, without what has no effect on the results.
+func (st *stepDecl) text(s *streamDecl) string {
+	var parts []string
+	switch st.op {
+	case "filter":
+		return "filter " + st.exprs[0].e.String()
+	case "set", "flat_map":
+		for _, x := range st.exprs {
+			parts = append(parts, x.name+" = "+x.e.String())
+		}
+	case "keep", "drop", "group_by":
+		parts = st.n.texts()
+	case "lookup":
+		return fmt.Sprintf("lookup %s by %s as %s", st.n.get("state").text, st.exprs[0].e, st.n.get("as").text)
+	case "window":
+		w := "window tumbling " + st.n.get("tumbling").dur.String()
+		if o := st.n.get("offset"); o != nil {
+			w += " offset " + o.dur.String()
+		}
+		if r := st.n.get("retention"); r != nil {
+			w += " kept " + r.dur.String()
+		}
+		return w
+	case "aggregate":
+		for _, a := range st.aggs {
+			parts = append(parts, a.name+" = "+a.n.text)
+		}
+		return "aggregate " + strings.Join(parts, ", ") + " in state " + s.state
+	}
+	return st.op + " " + strings.Join(parts, ", ")
+}
+
+// lines describe the plan for people.
+func (p *Pipeline) lines() []string {
+	lines := []string{"pipeline " + p.name}
+	for i, s := range p.c.sources {
+		lines = append(lines, fmt.Sprintf("source %s: %s", s.decl.name, p.connectors[i].describe))
+		lines = append(lines, "  "+s.decl.decode.text()+"; fields in use: "+s.inUse())
+		if t := s.decl.time; t != nil {
+			lines = append(lines, fmt.Sprintf("  event time %s, lateness %s, idle after %s, at most %s ahead", s.decl.timeField.text, t.Lateness,
+				orDefault(t.Idle, plan.DefaultIdle), orDefault(t.Future, plan.DefaultFuture)))
+		}
+		if s.decl.onBad == plan.Skip {
+			lines = append(lines, "  bad records go to _rejected")
+		} else {
+			lines = append(lines, "  a bad record stops the pipeline")
+		}
+	}
+	for i, s := range p.c.statics {
+		lines = append(lines, fmt.Sprintf("table %s: %s, by %s", s.decl.name, p.tables[i].describe, s.decl.key.text))
+	}
+	for _, s := range p.m.streams {
+		lines = append(lines, fmt.Sprintf("stream %s from %s", s.name, strings.Join((&node{list: s.from}).texts(), ", ")))
+		for i, st := range s.steps {
+			lines = append(lines, "  "+strconv.Itoa(i+1)+" "+st.text(s))
+		}
+	}
+	for _, o := range p.c.outputs {
+		how := "read, changed and written"
+		if o.exact() {
+			how = "written as merge operands"
+		}
+		lines = append(lines, fmt.Sprintf("state %s: %s by %s; %s; %d shards", o.schema.Name, columnsText(o.schema.Values), columnsText(o.schema.Key), how, plan.DefaultShards))
+	}
+	return lines
+}
+
+func columnsText(cols []state.Column) string {
+	var parts []string
+	for _, c := range cols {
+		parts = append(parts, c.Name+" "+c.Type)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// inUse lists the columns that are decoded.
+func (s *source) inUse() string {
+	var all []string
+	for _, c := range s.root.cols {
+		if (c.used || c.check) && (c.origin == fromDocument || c.origin == fromMeta) {
+			all = append(all, c.name)
+		}
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}
