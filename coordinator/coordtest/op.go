@@ -88,6 +88,9 @@ func (w *World) newOp(name string, id coordinator.ID, fs []*flight) (*op, fate) 
 	return o, what
 }
 
+// void is a call of a process that is dead: it does nothing.
+func (w *World) void() *op { return &op{w: w, run: -1, rand: w.rand("void", coordinator.ID{})} }
+
 func (w *World) draw(name string, r *batch.Rand) fate {
 	x := r.IntN(1000)
 	switch {
@@ -141,6 +144,9 @@ func (w *World) spend(id coordinator.ID) {
 func (w *World) plan(b *batch.Batch, recorded bool, ok *bool) *op {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.alive {
+		return w.void()
+	}
 	id := coordinator.ID{Txid: b.Txid, Attempt: b.Attempt}
 	w.stats.Begun++
 	for _, f := range w.flights {
@@ -215,6 +221,9 @@ func (w *World) planRanges(b *batch.Batch, r *batch.Rand) {
 func (w *World) process(b *batch.Batch) *op {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.alive {
+		return w.void()
+	}
 	f := w.flight(b)
 	w.check(f.planned && !f.processed && f.running == 0, "%s is processed out of turn", f.id())
 	w.kept[b.Txid] = clock{b.Time, b.Seed}
@@ -234,6 +243,9 @@ func (w *World) process(b *batch.Batch) *op {
 func (w *World) record(b *batch.Batch) *op {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.alive {
+		return w.void()
+	}
 	f := w.flight(b)
 	w.check(w.cfg.Outside, "%s is recorded though nothing is outside", f.id())
 	w.check(f.processed && f.running == 0, "%s is recorded out of turn", f.id())
@@ -261,6 +273,9 @@ func (w *World) sync() error {
 func (w *World) commit(bs []*batch.Batch) *op {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.alive {
+		return w.void()
+	}
 	w.commits++
 	w.check(w.commits == 1, "%d commits at a time", w.commits)
 	w.check(!w.broken, "txid %d commits while the store is not usable", bs[0].Txid)
@@ -330,6 +345,9 @@ func (w *World) applyOutside(b batch.Batch) error {
 func (w *World) drop(ids []coordinator.ID) (forget bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.alive {
+		return false
+	}
 	for _, id := range ids {
 		w.spend(id)
 		n := len(w.flights)
@@ -362,6 +380,9 @@ func (w *World) drop(ids []coordinator.ID) (forget bool) {
 func (w *World) success(id coordinator.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.alive {
+		return
+	}
 	w.check(id.Txid == w.succeeded+1, "success of %s after %d", id, w.succeeded)
 	w.check(w.store.txid >= id.Txid, "success of %s, the store holds %d", id, w.store.txid)
 	if w.check(len(w.flights) > 0 && w.flights[0].id() == id, "success of %s, which is not the oldest in flight", id) {
@@ -374,6 +395,9 @@ func (w *World) success(id coordinator.ID) {
 func (w *World) reopen(n uint64, txid *batch.Txid) *op {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.alive {
+		return w.void()
+	}
 	w.check(w.broken, "reopening a store that works")
 	for _, f := range w.flights {
 		w.check(f.running == 0, "reopening while a call for %s runs", f.id())

@@ -305,17 +305,27 @@ func (s *Sim) perform(a coordinator.Action) {
 			return coordinator.Reopened{Reopen: a.Reopen, Txid: txid}
 		})
 	case coordinator.SetTimer:
-		s.timer++
-		if t := s.timer; !a.At.IsZero() {
-			s.schedule(a.At.Sub(s.now), true, func() {
-				if t == s.timer {
-					s.step(coordinator.Tick{})
-				}
-			})
-		}
+		s.setTimer(a.At)
 	case coordinator.Stopped:
 		s.restart() // whatever the cause was, it is mended
 	}
+}
+
+// setTimer replaces the timer. It fires once, now and then a little early.
+func (s *Sim) setTimer(at time.Time) {
+	s.timer++
+	if at.IsZero() {
+		return
+	}
+	if s.chance(50) {
+		at = at.Add(-time.Millisecond)
+	}
+	t := s.timer
+	s.schedule(max(at.Sub(s.now), 0), true, func() {
+		if t == s.timer {
+			s.step(coordinator.Tick{})
+		}
+	})
 }
 
 // call runs an op step by step.

@@ -33,7 +33,8 @@ type World struct {
 	outside participant
 
 	// An executor's memory; a crash loses it.
-	run       int // counts starts
+	run       int  // counts starts and crashes
+	alive     bool // between a start and a crash
 	epoch     batch.Epoch
 	flights   []*flight // planned or being planned, in txid order
 	commits   int       // Commits running
@@ -191,6 +192,7 @@ func (w *World) Start() txstate.Snapshot {
 	w.check(len(w.flights) == 0, "a start with %d batches in flight", len(w.flights))
 	w.settle("start")
 	w.run++
+	w.alive = true
 	w.store.epoch++
 	w.epoch, w.outside.epoch = w.store.epoch, w.store.epoch
 	w.kept = map[batch.Txid]clock{}
@@ -223,6 +225,7 @@ func (w *World) Crash() {
 		w.spend(f.id())
 	}
 	w.flights, w.commits = nil, 0
+	w.alive = false
 	w.run++ // what still runs belongs to the past
 }
 
