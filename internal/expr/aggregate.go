@@ -58,21 +58,24 @@ func CheckAggregate(fn string, args []*Expr, s *Scope) (Type, Errors) {
 	}
 	k := t.Kind
 	need := ""
+	if k == vec.Null {
+		return Type{}, Errors{{Offset: arg.Offset(), Msg: fn + "() of nil has no value"}}
+	}
 	switch fn {
 	case "count_if":
-		if k != vec.Bool && k != vec.Any && k != vec.Null {
+		if k != vec.Bool && k != vec.Any {
 			need = "a condition"
 		}
 		t = Int.NotNull()
 	case "sum", "avg":
-		if !number(k) && k != vec.Any && k != vec.Null {
+		if !number(k) && k != vec.Any {
 			need = "a number"
 		}
 		if fn == "avg" && k == vec.Int {
 			t = Float
 		}
 	case "min", "max":
-		if !number(k) && k != vec.String && k != vec.Time && k != vec.Any && k != vec.Null {
+		if !number(k) && k != vec.String && k != vec.Time && k != vec.Any {
 			need = "a number, a string or a timestamp"
 		}
 	case "collect":
@@ -101,10 +104,12 @@ func arityError(offset int, fn string, least, most, have int) *Error {
 		need = "no argument"
 	case least == most:
 		need = fmt.Sprintf("%d arguments", least)
+	case least+1 == most:
+		need = fmt.Sprintf("%d or %d arguments", least, most)
 	default:
 		need = fmt.Sprintf("%d to %d arguments", least, most)
 	}
-	return &Error{Offset: offset, Msg: fmt.Sprintf("%s() takes %s, here are %d", fn, need, have)}
+	return &Error{Offset: offset, Msg: fmt.Sprintf("%s() takes %s, not %d", fn, need, have)}
 }
 
 // mismatch tells that fn needs something else than n, which has type t.

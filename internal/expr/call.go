@@ -143,8 +143,11 @@ func (c *compiler) call(x *ast.CallNode) operand {
 		if !ok {
 			return operand{node: x}
 		}
+		if !c.oneType(x, name, args) {
+			return operand{node: x}
+		}
 		o := args[len(args)-1]
-		for i := len(args) - 2; i >= 0 && !o.bad(); i-- {
+		for i := len(args) - 2; i >= 0; i-- {
 			o = c.orElse(x, args[i], o)
 		}
 		return o
@@ -152,8 +155,8 @@ func (c *compiler) call(x *ast.CallNode) operand {
 		if !ok {
 			return operand{node: x}
 		}
-		if _, ok := c.unify(args); !ok {
-			break // apply finds the argument to blame
+		if !c.oneType(x, name, args) {
+			return operand{node: x}
 		}
 		o := args[0]
 		for _, a := range args[1:] {
@@ -178,6 +181,23 @@ func (c *compiler) call(x *ast.CallNode) operand {
 	return c.apply(x, f, args...)
 }
 
+// oneType converts arguments to their common type, or reports the first one that has none with those before it.
+func (c *compiler) oneType(n ast.Node, name string, args []operand) bool {
+	if _, ok := c.unify(args); ok {
+		return true
+	}
+	var t vec.Type
+	for i, a := range args {
+		next, ok := common(t, a.t.Type)
+		if !ok {
+			c.errorf(n, "", "%s() needs arguments of one type, %s and %s", name, describe(args[i-1]), describe(a))
+			break
+		}
+		t = next
+	}
+	return false
+}
+
 // apply compiles a function or an operator over its arguments.
 func (c *compiler) apply(n ast.Node, f *function, args ...operand) operand {
 	if !c.arity(n, f, len(args)) {
@@ -187,7 +207,7 @@ func (c *compiler) apply(n ast.Node, f *function, args ...operand) operand {
 		args[0], args[1] = c.sameNumbers(args[0], args[1])
 	}
 	types := make([]vec.Type, len(args))
-	nullable := f.nulls == nullIsGiven
+	nullable := false
 	for i, a := range args {
 		types[i] = a.t.Type
 		nullable = nullable || f.nulls == nullPasses && a.t.Nullable
@@ -410,7 +430,12 @@ rows:
 
 func (k *callKernel) failNull(m *machine, r int32, arg int, out *vec.Column) {
 	out.SetNull(int(r))
-	m.fail(r, func() string { return fmt.Sprintf("%s takes no nil, %s is nil", k.f.title(), k.names[arg]) })
+	m.fail(r, func() string {
+		if k.names[arg] == "nil" {
+			return k.f.title() + " takes no nil"
+		}
+		return fmt.Sprintf("%s takes no nil, %s is nil", k.f.title(), k.names[arg])
+	})
 }
 
 // fail makes a row fail.

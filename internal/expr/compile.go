@@ -79,7 +79,7 @@ func (c *compiler) expr(n ast.Node) operand {
 	case *ast.ConditionalNode:
 		return c.conditional(x)
 	case *ast.ArrayNode:
-		return c.list(x)
+		return c.list(x, false)
 	case *ast.CallNode:
 		return c.call(x)
 	}
@@ -210,7 +210,13 @@ func (c *compiler) unary(x *ast.UnaryNode) operand {
 }
 
 func (c *compiler) binary(x *ast.BinaryNode) operand {
-	l, r := c.expr(x.Left), c.expr(x.Right)
+	l := c.expr(x.Left)
+	var r operand
+	if list, ok := x.Right.(*ast.ArrayNode); ok && l.t.Kind == vec.Decimal {
+		r = c.list(list, true)
+	} else {
+		r = c.expr(x.Right)
+	}
 	if l.bad() || r.bad() {
 		return operand{node: x}
 	}
@@ -270,10 +276,16 @@ func (c *compiler) orElse(n ast.Node, l, r operand) operand {
 	return c.made(n, Type{t, l.t.Nullable && r.t.Nullable}, k, true, l, r)
 }
 
-func (c *compiler) list(x *ast.ArrayNode) operand {
+// list compiles [a, b, …]. In a list of decimals, float literals are decimals.
+func (c *compiler) list(x *ast.ArrayNode, decimals bool) operand {
 	elems, ok := c.exprs(x.Nodes)
 	if !ok {
 		return operand{node: x}
+	}
+	for i := range elems {
+		if decimals && elems[i].t.Kind == vec.Float {
+			elems[i] = c.decimalLiteral(elems[i])
+		}
 	}
 	elem := vec.Type{Kind: vec.Null}
 	if len(elems) > 0 {

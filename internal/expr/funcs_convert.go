@@ -31,13 +31,7 @@ func init() {
 			{params: params(tInt), result: tDecimal, run: map1(ints, decs, func(i int64) (decimal.Decimal, error) { return decimal.FromInt(i), nil })},
 			{params: params(tFloat), result: tDecimal, run: map1(floats, decs, decimal.FromFloat)},
 			{params: params(tDecimal), result: tDecimal, run: map1(decs, decs, same[decimal.Decimal])},
-			{params: params(tString), result: tDecimal, run: map1(strs, decs, func(s []byte) (decimal.Decimal, error) {
-				d, err := decimal.ParseBytes(s)
-				if err != nil {
-					return d, fmt.Errorf("%s: %w", quote(value.StringOf(vec.Text(s))), err)
-				}
-				return d, nil
-			})},
+			{params: params(tString), result: tDecimal, run: map1(strs, decs, decimal.ParseBytes)},
 		}},
 		&function{name: "bool", overloads: []overload{
 			{params: params(tBool), result: tBool, run: map1(bools, bools, same[bool])},
@@ -67,7 +61,7 @@ func intOfFloat(f float64) (int64, error) {
 	if t := math.Trunc(f); t >= -1<<63 && t < 1<<63 {
 		return int64(t), nil
 	}
-	return 0, fmt.Errorf("%s has no place in 64 bits", value.AppendText(nil, value.FloatOf(f)))
+	return 0, fmt.Errorf("%s doesn't fit 64 bits", value.AppendText(nil, value.FloatOf(f)))
 }
 
 func intOfDecimal(d decimal.Decimal) (int64, error) {
@@ -81,14 +75,14 @@ func intOfDecimal(d decimal.Decimal) (int64, error) {
 	if i, ok := whole.Int64(); ok {
 		return i, nil
 	}
-	return 0, fmt.Errorf("%s has no place in 64 bits", cut(d.String()))
+	return 0, fmt.Errorf("%s doesn't fit 64 bits", cut(d.String()))
 }
 
 func intOfString(s []byte) (int64, error) {
 	i, err := strconv.ParseInt(vec.Text(s), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%s has no place in 64 bits", quote(value.StringOf(vec.Text(s))))
+		return 0, fmt.Errorf("%s doesn't fit 64 bits", quote(value.StringOf(vec.Text(s))))
 	case err != nil:
 		return 0, fmt.Errorf("%s is no integer", quote(value.StringOf(vec.Text(s))))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tridentd/tridentd/internal/value"
@@ -42,8 +43,8 @@ func init() {
 		return &function{name: name, overloads: []overload{{params: params(tString, tString), result: result, run: run}}}
 	}
 	register(
-		string1("lower", mapCase('A', bytes.ToLower)),
-		string1("upper", mapCase('a', bytes.ToUpper)),
+		string1("lower", mapCase('A', unicode.ToLower)),
+		string1("upper", mapCase('a', unicode.ToUpper)),
 		&function{name: "trim", overloads: []overload{
 			{params: params(tString), result: tString, run: map1(strs, strs, func(s []byte) ([]byte, error) { return bytes.TrimSpace(s), nil })},
 			{params: params(tString, tString), result: tString, run: map2(strs, strs, strs, func(s, chars []byte) ([]byte, error) {
@@ -100,16 +101,22 @@ func caseOf(s []byte, first byte) (ascii, found bool) {
 	return all&highs == 0, found || marks != 0
 }
 
-// mapCase swaps the case of the ASCII letters within first to first+25 and leaves other text to full. A string that
-// doesn't change isn't copied.
-func mapCase(first byte, full func([]byte) []byte) loop {
+// mapCase swaps the case of the ASCII letters within first to first+25, and maps the characters of other text by
+// full. An ASCII string that doesn't change isn't copied.
+func mapCase(first byte, full func(rune) rune) loop {
 	return func(_ *callKernel, m *machine, args []*vec.Column, sel []int32, out *vec.Column) {
 		in := args[0].Str
 		for _, r := range sel {
 			s := in[r]
 			switch ascii, found := caseOf(s, first); {
 			case !ascii:
-				out.Str[r] = full(s)
+				t := m.arena.Tail(len(s) + utf8.UTFMax)
+				for len(s) > 0 {
+					c, size := utf8.DecodeRune(s)
+					t = utf8.AppendRune(t, full(c))
+					s = s[size:]
+				}
+				out.Str[r] = m.arena.Take(t)
 			case !found:
 				out.Str[r] = s
 			default:

@@ -162,7 +162,10 @@ func (e *Expr) syntaxError(err error) *Error {
 			out.Hint = unbalanced(e.src)
 		}
 		return out
-	case strings.Contains(msg, "integer literal"):
+	case strings.Contains(msg, "float literal"):
+		return &Error{Offset: e.numberBefore(off), Msg: "a float literal is out of range"}
+	case strings.Contains(msg, "integer literal"), strings.HasPrefix(msg, "invalid hex literal"),
+		strings.HasPrefix(msg, "invalid binary literal"), strings.HasPrefix(msg, "invalid octal literal"):
 		return &Error{Offset: e.numberBefore(off), Msg: "an integer literal must lie within -9223372036854775807 and 9223372036854775807",
 			Hint: `write decimal("…") for a larger number`}
 	case strings.Contains(msg, "coalesce expressions"):

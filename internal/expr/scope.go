@@ -83,7 +83,9 @@ func (s *Scope) Lookup(name string) (Field, bool) {
 	}
 	if s.Unknown != nil && !s.IsRecord(name) {
 		if record, _, dotted := strings.Cut(name, "."); !dotted || !s.IsRecord(record) && !s.has(record) {
-			return s.Unknown(name)
+			if f, ok := s.Unknown(name); ok {
+				return f, true
+			}
 		}
 	}
 	return Field{}, false
