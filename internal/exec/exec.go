@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -202,7 +203,8 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 	for t := snap.Txid + 1; x.flights[t] != nil; t++ {
 		x.versions = append(x.versions, x.flights[t].statics...)
 	}
-	x.flights = map[batch.Txid]*flight{}
+	// Those that did commit are still to be told to Success.
+	maps.DeleteFunc(x.flights, func(t batch.Txid, _ *flight) bool { return t > snap.Txid })
 	clear(x.recorded)
 	for _, e := range snap.Recorded {
 		x.recorded[e.Txid] = e
