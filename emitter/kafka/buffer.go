@@ -94,10 +94,10 @@ func (b *buffer) plan(limit emitter.Limit) (end int64, epoch int32) {
 		for j := c.index; j < s.count; j++ {
 			at := r.pos
 			r.record()
-			if r.bad {
+			offset := s.base + r.offsetDelta
+			if r.bad || offset >= s.end {
 				break
 			}
-			offset := s.base + r.offsetDelta
 			if offset < end {
 				continue
 			}

@@ -321,12 +321,13 @@ func (d *decoder) decode(p batch.Partition, s *segment, start, end int64, yield 
 	at := s.before(start)
 	r := reader{in: s.data, pos: at.pos}
 	n, nh := 0, 0
-	for i := at.index; i < s.count; i++ {
+	for i, last := at.index, s.base-1; i < s.count; i++ {
 		r.record()
-		if r.bad {
+		offset := s.base + r.offsetDelta
+		if r.bad || offset <= last || offset >= s.end {
 			return badBatch(p, s.base, fmt.Errorf("record %d of %d in the batch at offset %d is garbled", i+1, s.count, s.base))
 		}
-		offset := s.base + r.offsetDelta
+		last = offset
 		if offset < start || offset < s.start {
 			continue
 		}
