@@ -33,8 +33,18 @@ const (
 )
 
 func damaged(path string, err error) error {
-	return batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "open", fmt.Errorf("%s is damaged or missing: %w", path, err), remedyDamaged)
+	return batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "open", fmt.Errorf("%s is damaged or missing: %w", path, oneLine{err}), remedyDamaged)
 }
+
+// oneLine leaves out the details that Pebble's errors carry on further lines.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
+	text, _, _ := strings.Cut(e.error.Error(), "\n")
+	return text
+}
+
+func (e oneLine) Unwrap() error { return e.error }
 
 // garbled is the error of a record that Pebble returned whole but that doesn't decode.
 func (db *DB) garbled(what string, err error) error {
@@ -99,7 +109,7 @@ func openError(dir string, fsys vfs.FS, err error) error {
 
 var (
 	reFile  = regexp.MustCompile(`\d{6,}\.(sst|log|blob)|MANIFEST-\d{6,}|OPTIONS-\d{6,}|marker\.[a-z-]+\.\d+[^\s"]*`)
-	reTable = regexp.MustCompile(`L\d: (\d{6,})`)
+	reTable = regexp.MustCompile(`(?:L\d:|file) (\d{6,})`)
 	reWAL   = regexp.MustCompile(`(?i)\bwal (\d+)`)
 )
 

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/tridentd/tridentd/agg"
 	"github.com/tridentd/tridentd/batch"
 )
 
@@ -88,7 +89,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Shards = DefaultShards
 	}
 	if o.merge == nil {
-		o.merge = defaultMerge
+		o.merge = agg.Merge
 	}
 	if o.Fatal == nil {
 		logger := o.Logger
