@@ -63,7 +63,7 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 	}
 	// A source that names its own brokers is another cluster: the shared one's secrets are not sent there.
 	from := shared
-	if n.get("brokers") != nil {
+	if n.has("brokers") {
 		from = n
 	} else if shared == nil {
 		c.add(d.at, "for example brokers: [\"${KAFKA_BROKERS}\"]", "source %s names no brokers, and there is no kafka under connections", d.name)
@@ -111,6 +111,9 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 	}
 	if n.get("isolation").str() == "read_uncommitted" {
 		cfg.Isolation = kafka.ReadUncommitted
+	}
+	if len(from.failed)+len(n.failed) > 0 {
+		return connector{} // reported already
 	}
 	// New checks the settings and contacts nobody.
 	probe, err := kafka.New(d.name, cfg, emitter.Env{})

@@ -148,6 +148,8 @@ func (r *reporter) exprError(n *node, errs expr.Errors) {
 type modeler struct {
 	*reporter
 	m *model
+	// broken are sources and streams that are there but couldn't be used.
+	broken []string
 }
 
 func (b *modeler) build(root *node) *model {
@@ -155,6 +157,11 @@ func (b *modeler) build(root *node) *model {
 	b.m = m
 	m.onBad = onBadOf(root.get("on_bad_record"), plan.Stop)
 	m.limits = b.limits(root.get("batch"))
+	for _, section := range []string{"sources", "streams"} {
+		if n := root.get(section); n != nil {
+			b.broken = append(b.broken, n.failed...)
+		}
+	}
 	if n := root.get("sources"); n != nil {
 		for _, name := range n.keys {
 			m.sources = append(m.sources, b.source(name, n.values[name]))
@@ -235,7 +242,7 @@ func (b *modeler) source(name string, n *node) *sourceDecl {
 		if s.settings.get("kind").str() == "users" {
 			s.decode.kind = "json"
 		}
-	case d == nil && s.connector != "":
+	case d == nil && s.connector != "" && !n.has("decode"):
 		b.add(n.keyAt, "", "source %s needs decode: json, csv, string or bytes", name)
 	}
 	if t := n.get("time"); t != nil && t.get("field") != nil {
@@ -296,7 +303,8 @@ func (b *modeler) static(name string, n *node) *staticDecl {
 	}
 	s := &staticDecl{name: name, at: n.keyAt, key: settings.get("key"), paths: settings.get("file").get("paths")}
 	s.decode = b.decode(settings, "state "+name)
-	if v := settings.get("decode"); v == nil {
+	if v := settings.get("decode"); v == nil && settings.has("decode") {
+	} else if v == nil {
 		b.add(settings.keyAt, "", "state %s needs decode: csv or json", name)
 	} else if s.decode.kind == "string" || s.decode.kind == "bytes" {
 		b.add(v.at, "", "a static table is csv or json")
@@ -356,7 +364,7 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 		}
 		s.steps = append(s.steps, st)
 	}
-	b.checkOrder(s)
+	b.checkOrder(s, len(s.steps) == len(steps.list))
 	return s
 }
 
@@ -378,8 +386,8 @@ func (b *modeler) parseError(n *node, err error) {
 	b.exprError(n, errs)
 }
 
-// checkOrder holds the steps against the order that the operators need.
-func (b *modeler) checkOrder(s *streamDecl) {
+// checkOrder holds the steps against the order that the operators need. whole tells that none was left out.
+func (b *modeler) checkOrder(s *streamDecl, whole bool) {
 	var window, group *stepDecl
 	for i, st := range s.steps {
 		last := i == len(s.steps)-1
@@ -405,7 +413,7 @@ func (b *modeler) checkOrder(s *streamDecl) {
 			}
 		}
 	}
-	if len(s.steps) == 0 || s.aggregates() {
+	if !whole || s.aggregates() {
 		return
 	}
 	for _, st := range []*stepDecl{window, group} {
@@ -428,7 +436,7 @@ func (b *modeler) resolve() {
 		for _, f := range s.from {
 			up := b.m.stream(f.text)
 			switch {
-			case b.m.source(f.text) != nil:
+			case b.m.source(f.text) != nil || slices.Contains(b.broken, f.text):
 			case up == nil:
 				hint := ""
 				if near, ok := names.Nearest(f.text, all); ok {

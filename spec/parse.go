@@ -37,6 +37,12 @@ type node struct {
 	list   []*node
 	keys   []string // of an object or map, in the order of the file
 	values map[string]*node
+	failed []string // keys whose values were wrong, and reported
+}
+
+// has tells whether a setting is given, be it wrong.
+func (n *node) has(name string) bool {
+	return n != nil && (n.values[name] != nil || slices.Contains(n.failed, name))
 }
 
 // get returns the setting of an object; nil if it isn't given.
@@ -232,14 +238,14 @@ func tail(line string, column int) string {
 }
 
 // entries lists the fields of a mapping; ok is false, and the mismatch reported, if y isn't one.
-func (p *treeParser) entries(what string, y ast.Node) (values []*ast.MappingValueNode, ok bool) {
+func (p *treeParser) entries(what string, y ast.Node, keyAt pos) (values []*ast.MappingValueNode, ok bool) {
 	switch t := y.(type) {
 	case *ast.MappingNode:
 		return t.Values, true
 	case *ast.MappingValueNode:
 		return []*ast.MappingValueNode{t}, true
 	case *ast.NullNode:
-		p.add(posOf(y), "", "%s has no value", what)
+		p.add(keyAt, "", "%s has no value", what)
 	default:
 		p.add(posOf(y), "", "%s must be fields with values, not %s", what, describe(y))
 	}
@@ -247,8 +253,8 @@ func (p *treeParser) entries(what string, y ast.Node) (values []*ast.MappingValu
 }
 
 // each calls visit for each entry with the key that it has, once for each key.
-func (p *treeParser) each(what string, y ast.Node, visit func(key string, at pos, v *ast.MappingValueNode)) bool {
-	values, ok := p.entries(what, y)
+func (p *treeParser) each(what string, y ast.Node, keyAt pos, visit func(key string, at pos, v *ast.MappingValueNode)) bool {
+	values, ok := p.entries(what, y, keyAt)
 	if !ok {
 		return false
 	}
@@ -295,7 +301,7 @@ func (p *treeParser) object(n *node, what string, y ast.Node) *node {
 	var ops []operator
 	given := map[string]pos{}
 	broken := false
-	ok := p.each(what, y, func(key string, at pos, v *ast.MappingValueNode) {
+	ok := p.each(what, y, n.keyAt, func(key string, at pos, v *ast.MappingValueNode) {
 		given[key] = at
 		c := f.child(key)
 		switch {
@@ -317,6 +323,7 @@ func (p *treeParser) object(n *node, what string, y ast.Node) *node {
 		}
 		if c.later {
 			broken = true
+			n.failed = append(n.failed, key)
 			p.add(at, "", "%s is not available yet", key)
 			return
 		}
@@ -324,6 +331,7 @@ func (p *treeParser) object(n *node, what string, y ast.Node) *node {
 			n.put(key, child)
 		} else {
 			broken = true
+			n.failed = append(n.failed, key)
 		}
 	})
 	if !ok {
@@ -337,14 +345,22 @@ func (p *treeParser) object(n *node, what string, y ast.Node) *node {
 		p.add(n.keyAt, "", "%s needs one of %s", what, strings.Join(want, ", "))
 		return nil
 	}
+	var missing []string
+	hint := ""
 	for _, c := range f.fields {
 		if at, ok := given[c.name]; ok && c.of != "" && len(ops) == 1 && ops[0].name != c.of {
 			p.add(at, "", "%s is an option of %s, not of %s", c.name, c.of, ops[0].name)
 		}
 		if _, ok := given[c.name]; !ok && c.required && !c.operator && !broken && !p.swallowed {
-			p.add(n.keyAt, exampleOf(c), "%s needs %s", what, c.name)
-			broken = true
+			missing = append(missing, c.name)
+			hint = exampleOf(c)
 		}
+	}
+	if len(missing) > 0 {
+		if len(missing) > 1 {
+			hint = ""
+		}
+		p.add(n.keyAt, hint, "%s needs %s", what, strings.Join(missing, ", "))
 	}
 	return n
 }
@@ -376,7 +392,7 @@ func hidden(y ast.Node) bool {
 
 func (p *treeParser) mapping(n *node, what string, y ast.Node) *node {
 	f := n.field
-	values, ok := p.entries(what, y)
+	values, ok := p.entries(what, y, n.keyAt)
 	if !ok {
 		return nil
 	}
@@ -388,7 +404,7 @@ func (p *treeParser) mapping(n *node, what string, y ast.Node) *node {
 		return nil
 	}
 	whole := true
-	p.each(what, y, func(key string, at pos, v *ast.MappingValueNode) {
+	p.each(what, y, n.keyAt, func(key string, at pos, v *ast.MappingValueNode) {
 		var err error
 		if f.keys == kindField {
 			err = checkFieldName(key)
@@ -403,6 +419,7 @@ func (p *treeParser) mapping(n *node, what string, y ast.Node) *node {
 			n.put(key, v)
 		} else {
 			whole = false
+			n.failed = append(n.failed, key)
 		}
 	})
 	if !whole && len(n.keys) == 0 {
@@ -477,6 +494,7 @@ func (p *treeParser) sequence(n *node, what string, y ast.Node) *node {
 			whole = false
 			// A step that is wrong still keeps its place, so that what follows it can be checked as far as it goes.
 			c = &node{field: f.item, at: posOf(v), keyAt: posOf(v)}
+			n.failed = append(n.failed, name)
 			if f.item.kind != kindObject {
 				continue
 			}
@@ -520,6 +538,10 @@ func (p *treeParser) scalar(n *node, what string, y ast.Node) *node {
 		p.add(n.keyAt, hint, "%s has no value", what)
 		return nil
 	case *ast.MappingNode, *ast.MappingValueNode:
+		if text, ok := unspaced(y); ok && f.kind == kindString {
+			n.text = text
+			return p.substituted(n, what)
+		}
 		if f.enumOr != nil {
 			return p.value(f.enumOr, what, y, n.keyAt)
 		}
@@ -538,6 +560,31 @@ func (p *treeParser) scalar(n *node, what string, y ast.Node) *node {
 		return nil
 	}
 	p.locate(n, y)
+	return p.substituted(n, what)
+}
+
+// unspaced returns the text a:b of an element of a list in braces, as host:9092, which the YAML parser takes for a
+// key and a value although no blank follows the colon.
+func unspaced(y ast.Node) (string, bool) {
+	m, ok := y.(*ast.MappingNode)
+	if ok && len(m.Values) == 1 && !strings.HasPrefix(m.GetToken().Value, "{") {
+		y = m.Values[0]
+	}
+	v, ok := y.(*ast.MappingValueNode)
+	if !ok || v.Value == nil {
+		return "", false
+	}
+	key, colon, val := v.Key.GetToken(), v.Start, v.Value.GetToken()
+	plain := key.Type == token.StringType && (val.Type == token.StringType || val.Type == token.IntegerType)
+	if !plain || colon.Position.Line != val.Position.Line || colon.Position.Column+1 != val.Position.Column {
+		return "", false
+	}
+	return key.Value + ":" + val.Value, true
+}
+
+// substituted puts the environment into the scalar's text and reads it as its field's kind.
+func (p *treeParser) substituted(n *node, what string) *node {
+	f := n.field
 	text, changed, err := expandEnv(n.text, p.env)
 	if err != nil {
 		p.add(n.place(strings.Index(n.text, "${")), "", "%v", err)
