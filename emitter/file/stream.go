@@ -30,7 +30,8 @@ type stream struct {
 	info os.FileInfo
 }
 
-// damage marks an error of a decompressor: the file's content is at fault, not the reading of it.
+// damage marks an error of a decompressor: the file's content is at fault, not the reading of it. It doesn't unwrap,
+// as an io.EOF inside means anything but a good end.
 type damage struct{ err error }
 
 func (d *damage) Error() string {
@@ -39,8 +40,6 @@ func (d *damage) Error() string {
 	}
 	return "the compressed data is garbled: " + d.err.Error()
 }
-
-func (d *damage) Unwrap() error { return d.err }
 
 // openStream opens a regular file at its beginning.
 func openStream(path string) (s *stream, err error) {
@@ -80,7 +79,7 @@ func openStream(path string) (s *stream, err error) {
 	return s, nil
 }
 
-// reader makes the errors of a decompressor known as such. Its end of file is a good one only between members.
+// reader makes the errors of a decompressor known as such.
 type reader func(p []byte) (int, error)
 
 func (r reader) Read(p []byte) (int, error) {
