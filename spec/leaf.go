@@ -115,7 +115,7 @@ func (r *leafRun) run(sel []int32) {
 	}
 	for i := range r.args {
 		if v := &r.out.values[i]; v.arg == vec.Any && (v.fn == "sum" || v.fn == "avg") {
-			sel = r.numbersOnly(sel, r.args[i].col, v)
+			sel = r.numbersOnly(sel, r.args[i].col, r.leaf.aggs[i].n.text)
 		}
 	}
 	if r.times != nil && len(sel) != before {
@@ -135,7 +135,7 @@ func (r *leafRun) run(sel []int32) {
 }
 
 // numbersOnly turns away the rows whose argument of a sum is no number.
-func (r *leafRun) numbersOnly(sel []int32, c *vec.Column, v *aggValue) []int32 {
+func (r *leafRun) numbersOnly(sel []int32, c *vec.Column, call string) []int32 {
 	for k, i := range sel {
 		if isNumber(c, int(i)) {
 			continue
@@ -146,7 +146,7 @@ func (r *leafRun) numbersOnly(sel []int32, c *vec.Column, v *aggValue) []int32 {
 				kept = append(kept, i)
 				continue
 			}
-			r.t.reject(r.f.records[i], plan.RejectBad, r.leaf.label, fmt.Sprintf("%s() needs a number, %s has a %s", v.fn, v.name, c.Value(int(i)).Kind()))
+			r.t.reject(r.f.records[i], plan.RejectBad, r.leaf.label, fmt.Sprintf("%s needs a number, here is a %s", call, c.Value(int(i)).Kind()))
 		}
 		return kept
 	}
