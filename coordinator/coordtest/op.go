@@ -71,7 +71,10 @@ func (w *World) newOp(name string, id coordinator.ID, fs []*flight) (*op, fate) 
 		f.running++
 	}
 	what := good
-	if w.trouble {
+	switch {
+	case w.plot != nil:
+		what = w.plot(name, id)
+	case w.trouble:
 		what = w.draw(name, o.rand)
 	}
 	switch what {

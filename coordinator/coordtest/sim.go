@@ -71,7 +71,8 @@ type Sim struct {
 	batches map[batch.Txid]*batch.Batch // as the machine's caller holds them
 	calls   map[coordinator.ID][]*call
 	aborts  []func() bool // asked for and not done, in order; each tells whether it could be done
-	dead    bool
+	dead    bool          // between a crash or a stop and the next start
+	tracing bool
 	trace   []string
 }
 
@@ -93,18 +94,23 @@ type Result struct {
 // Simulate runs the simulation of a seed. The error names the first violation, or what has not converged, and
 // ends with the last steps.
 func Simulate(seed uint64) (Result, error) {
+	s := newSim(seed)
+	err := s.simulate()
+	if err != nil { // once more, to tell the way there
+		s = newSim(seed)
+		s.tracing = true
+		err = fmt.Errorf("%w\n%+v\n%s", s.simulate(), s.setup, strings.Join(s.trace, "\n"))
+	}
+	return Result{Stats: s.w.Stats(), Steps: s.steps, Took: s.now.Sub(Base), Txid: batch.Txid(len(s.w.Ledger()))}, err
+}
+
+func newSim(seed uint64) *Sim {
 	b := batch.Batch{Seed: seed}
 	setup := SetupOf(seed)
-	s := &Sim{
+	return &Sim{
 		setup: setup, w: NewWorld(setup.World, seed), now: Base,
 		r: b.Rand("simulation", batch.Partition{}, 0),
 	}
-	err := s.simulate()
-	res := Result{Stats: s.w.Stats(), Steps: s.steps, Took: s.now.Sub(Base), Txid: s.w.Start().Txid}
-	if err != nil {
-		err = fmt.Errorf("%w\n%+v\n%s", err, setup, strings.Join(s.trace, "\n"))
-	}
-	return res, err
 }
 
 func (s *Sim) simulate() (err error) {
@@ -154,6 +160,9 @@ func (s *Sim) schedule(d time.Duration, bound bool, fn func()) {
 func (s *Sim) chance(permille int) bool { return !s.calm && s.r.IntN(1000) < permille }
 
 func (s *Sim) log(format string, args ...any) {
+	if !s.tracing {
+		return
+	}
 	if len(s.trace) == 200 {
 		s.trace = append(s.trace[:0], s.trace[100:]...)
 	}
@@ -217,14 +226,16 @@ func startOf(snap txstate.Snapshot) coordinator.Start {
 
 // step gives the machine an event and performs what follows, if the process lives that long.
 func (s *Sim) step(ev coordinator.Event) {
-	s.log("  %T%+v", ev, ev)
+	s.log("  %T %+v", ev, ev)
 	actions := append([]coordinator.Action(nil), s.m.Step(s.now, ev)...)
 	for _, a := range actions {
 		if s.chance(4) {
 			s.crash()
 			return
 		}
-		s.log("%s", FormatAction(a))
+		if s.tracing {
+			s.log("%s", FormatAction(a))
+		}
 		s.perform(a)
 	}
 	if s.chance(1) {

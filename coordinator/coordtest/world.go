@@ -41,8 +41,9 @@ type World struct {
 	succeeded batch.Txid
 	kept      map[batch.Txid]clock // of batches processed at least once
 
-	spent   map[batch.Txid]batch.Attempt // the highest attempt that was planned or failed
-	trouble bool                         // faults are on
+	spent   map[batch.Txid]batch.Attempt              // the highest attempt that was planned or failed
+	trouble bool                                      // faults are on
+	plot    func(call string, id coordinator.ID) fate // decides the calls' fates in place of chance; may be nil
 	stats   WorldStats
 }
 
