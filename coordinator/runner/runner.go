@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -91,7 +92,7 @@ type Runner struct {
 	mu      sync.Mutex
 	machine *coordinator.Machine // guarded by mu
 	last    *coordinator.Failure // guarded by mu
-	calls   []*call              // guarded by mu; those running, in the order they began
+	calls   []*Call              // guarded by mu; those running, in the order they began
 
 	// The rest belongs to Run's goroutine.
 	flights map[batch.Txid]*flight
@@ -110,13 +111,6 @@ type flight struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
-}
-
-// call is a running call of the Executor.
-type call struct {
-	op    string
-	ids   string
-	since time.Time
 }
 
 // New returns a runner; Run starts it. It fails if the configuration is not valid.
@@ -423,25 +417,20 @@ func (r *Runner) call(op string, f *flight, fn func() coordinator.Event) {
 
 // spawn runs fn in a goroutine of its own, as a call for the flights, and sends the event that it returns.
 func (r *Runner) spawn(op string, fs []*flight, fn func() coordinator.Event) {
-	c := &call{op: op, since: r.cfg.Now()}
+	c := &Call{Op: op, Since: r.cfg.Now()}
 	var ids []string
 	for _, f := range fs {
 		f.calls.Add(1)
 		ids = append(ids, fmt.Sprintf("txid %d attempt %s", f.b.Txid, f.b.Attempt))
 	}
-	c.ids = strings.Join(ids, ", ")
+	c.Batch = strings.Join(ids, ", ")
 	r.mu.Lock()
 	r.calls = append(r.calls, c)
 	r.mu.Unlock()
 	go func() {
 		ev := fn()
 		r.mu.Lock()
-		for i := range r.calls {
-			if r.calls[i] == c {
-				r.calls = append(r.calls[:i], r.calls[i+1:]...)
-				break
-			}
-		}
+		r.calls = slices.DeleteFunc(r.calls, func(d *Call) bool { return d == c })
 		r.mu.Unlock()
 		for _, f := range fs {
 			f.calls.Done()
@@ -464,7 +453,7 @@ func (r *Runner) hangs() error {
 	defer r.mu.Unlock()
 	var calls []string
 	for _, c := range r.calls {
-		calls = append(calls, strings.TrimSpace(fmt.Sprintf("%s %s (for %s)", c.op, c.ids, now.Sub(c.since).Round(time.Millisecond))))
+		calls = append(calls, strings.TrimSpace(fmt.Sprintf("%s %s (for %s)", c.Op, c.Batch, now.Sub(c.Since).Round(time.Millisecond))))
 	}
 	what := strings.Join(calls, "; ")
 	if what == "" {

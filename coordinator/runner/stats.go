@@ -32,7 +32,7 @@ func (r *Runner) Stats() Stats {
 		st.LastFailure = &f
 	}
 	for _, c := range r.calls {
-		st.Calls = append(st.Calls, Call{Op: c.op, Batch: c.ids, Since: c.since})
+		st.Calls = append(st.Calls, *c)
 	}
 	return st
 }
