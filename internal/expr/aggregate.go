@@ -117,15 +117,6 @@ func (e *Expr) mismatch(n ast.Node, fn, need string, t vec.Type) *Error {
 	return &Error{Offset: e.at(leftmost(n)), Msg: fmt.Sprintf("%s() needs %s, %s is %s", fn, need, nameOf(n), article(t))}
 }
 
-// nameOf is how messages speak of an operand.
-func nameOf(n ast.Node) string {
-	s := n.String()
-	if len(s) > 40 {
-		return "the argument"
-	}
-	return s
-}
-
 // article writes a type with its article.
 func article(t vec.Type) string {
 	switch t.Kind {

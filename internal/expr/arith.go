@@ -150,7 +150,7 @@ func joinStrings(_ *callKernel, m *machine, args []*vec.Column, sel []int32, out
 	}
 }
 
-func operator(name string, overloads ...overload) *function {
+func arithmetic(name string, overloads ...overload) *function {
 	return &function{name: name, operator: true, nulls: nullPasses, overloads: overloads}
 }
 
@@ -165,13 +165,13 @@ func decimals2(op func(a, b decimal.Decimal) (decimal.Decimal, error)) overload 
 // The arithmetic operators. Of two numbers of different types the int is widened; a float and a decimal don't mix.
 var (
 	operators = map[string]*function{
-		"+": operator("+", ints2(addInts), floats2(addFloats), decimals2(decimal.Decimal.Add),
+		"+": arithmetic("+", ints2(addInts), floats2(addFloats), decimals2(decimal.Decimal.Add),
 			overload{params: params(tString, tString), result: tString, run: joinStrings}),
-		"-": operator("-", ints2(subInts), floats2(subFloats), decimals2(decimal.Decimal.Sub)),
-		"*": operator("*", ints2(intLoop(mulInt)), floats2(mulFloats), decimals2(decimal.Decimal.Mul)),
-		"/": operator("/", overload{params: params(tInt, tInt), result: tFloat, run: divInts}, floats2(divFloats)),
-		"%": operator("%", ints2(modInts)),
-		"**": operator("**", floats2(map2(floats, floats, floats, func(a, b float64) (float64, error) {
+		"-": arithmetic("-", ints2(subInts), floats2(subFloats), decimals2(decimal.Decimal.Sub)),
+		"*": arithmetic("*", ints2(intLoop(mulInt)), floats2(mulFloats), decimals2(decimal.Decimal.Mul)),
+		"/": arithmetic("/", overload{params: params(tInt, tInt), result: tFloat, run: divInts}, floats2(divFloats)),
+		"%": arithmetic("%", ints2(modInts)),
+		"**": arithmetic("**", floats2(map2(floats, floats, floats, func(a, b float64) (float64, error) {
 			return math.Pow(a, b), nil
 		}))),
 		"contains":   textOperator("contains", contains),
@@ -181,7 +181,7 @@ var (
 			{params: params(tString, tString), result: tBool, constant: 1, prepare: prepareMatches},
 		}},
 	}
-	negative = operator("-",
+	negative = arithmetic("-",
 		overload{params: params(tInt), result: tInt, run: map1(ints, ints, func(a int64) (int64, error) {
 			if a == math.MinInt64 {
 				return 0, errOverflow
@@ -191,7 +191,7 @@ var (
 		overload{params: params(tFloat), result: tFloat, run: map1(floats, floats, func(a float64) (float64, error) { return -a, nil })},
 		overload{params: params(tDecimal), result: tDecimal, run: map1(decs, decs, func(a decimal.Decimal) (decimal.Decimal, error) { return a.Neg(), nil })},
 	)
-	positive = operator("+",
+	positive = arithmetic("+",
 		overload{params: params(tInt), result: tInt, run: map1(ints, ints, same[int64])},
 		overload{params: params(tFloat), result: tFloat, run: map1(floats, floats, same[float64])},
 		overload{params: params(tDecimal), result: tDecimal, run: map1(decs, decs, same[decimal.Decimal])},

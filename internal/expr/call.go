@@ -216,7 +216,7 @@ func (c *compiler) apply(n ast.Node, f *function, args ...operand) operand {
 	if len(candidates) == 0 {
 		return c.misapplied(n, f, args)
 	}
-	k := &callKernel{f: f, text: cut(n.String()), bufs: make([]vec.Column, len(args)), cols: make([]*vec.Column, len(args))}
+	k := &callKernel{f: f, text: textOf(n), bufs: make([]vec.Column, len(args)), cols: make([]*vec.Column, len(args))}
 	if f.impure {
 		k.site = c.site(n)
 	}

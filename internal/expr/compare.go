@@ -129,7 +129,7 @@ func (c *compiler) comparison(x *ast.BinaryNode, l, r operand) operand {
 		}
 		return c.made(x, Bool.NotNull(), &nullKernel{x: l.k, want: op == equal}, true, l)
 	case lk == vec.Any || rk == vec.Any:
-		return c.made(x, Bool.NotNull(), &compareAny{l: l.k, r: r.k, op: op, constant: r.constant, text: cut(x.String())}, true, l, r)
+		return c.made(x, Bool.NotNull(), &compareAny{l: l.k, r: r.k, op: op, constant: r.constant, text: textOf(x)}, true, l, r)
 	case !comparable(lk, rk):
 		return c.incomparable(x, l, r)
 	case lk == vec.List, lk == vec.Bool && !equality:

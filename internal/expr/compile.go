@@ -187,7 +187,7 @@ func (c *compiler) member(x *ast.MemberNode) operand {
 	if index.bad() {
 		return index
 	}
-	k := &indexKernel{list: base.k, index: index.k, t: vec.Type{Kind: elem}, text: x.String()}
+	k := &indexKernel{list: base.k, index: index.k, t: vec.Type{Kind: elem}, text: textOf(x)}
 	return c.made(x, Type{k.t, true}, k, true, base, index)
 }
 
@@ -251,7 +251,14 @@ func (c *compiler) logic(x *ast.BinaryNode, l, r operand) operand {
 
 func (c *compiler) conditional(x *ast.ConditionalNode) operand {
 	cond := c.expr(x.Cond)
-	arms, ok := c.exprs([]ast.Node{x.Exp1, x.Exp2})
+	var yes operand
+	if x.Exp1 == x.Cond { // a ?: b has its condition for the result, which is true then
+		yes = constant(x.Exp1, vec.Type{Kind: vec.Bool}, value.BoolOf(true))
+	} else {
+		yes = c.expr(x.Exp1)
+	}
+	arms := []operand{yes, c.expr(x.Exp2)}
+	ok := !arms[0].bad() && !arms[1].bad()
 	if !cond.bad() {
 		cond = c.coerce(cond, vec.Type{Kind: vec.Bool}, "? :", "a condition")
 	}

@@ -362,19 +362,3 @@ func quote(v value.Value) string {
 	}
 	return cut(s)
 }
-
-// cut shortens a text for a message.
-func cut(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return s
-	}
-	n := 0
-	for i := range s {
-		if i > most {
-			break
-		}
-		n = i
-	}
-	return s[:n] + "…"
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/parser"
+	"github.com/expr-lang/expr/parser/operator"
 )
 
 // MaxSource bounds the length of an expression in bytes. It keeps the depth of the syntax tree, over which the
@@ -69,7 +70,9 @@ func Parse(src string) (*Expr, error) {
 		return nil, errs
 	}
 	e.node = tree.Node
-	e.supported(e.node, &errs)
+	v := validator{e: e, seen: map[ast.Node]bool{}}
+	v.node(e.node)
+	errs = v.errs
 	if len(errs) > 0 {
 		return nil, errs.sorted()
 	}
@@ -218,13 +221,20 @@ func unbalanced(s string) string {
 	return "a closing " + closing[open[len(open)-1]] + " is missing"
 }
 
-// supported reports the constructs of expr-lang that aren't part of the language.
-func (e *Expr) supported(n ast.Node, errs *Errors) {
-	no := func(what, hint string) { errs.add(&Error{Offset: e.at(n), Msg: what, Hint: hint}) }
+// validator reports the constructs of expr-lang that aren't part of the language.
+type validator struct {
+	e    *Expr
+	errs Errors
+	seen map[ast.Node]bool // a chained comparison has its middle twice
+}
+
+func (v *validator) node(n ast.Node) {
+	if v.seen[n] {
+		return
+	}
+	v.seen[n] = true
+	no := func(what, hint string) { v.errs.add(&Error{Offset: v.e.at(n), Msg: what, Hint: hint}) }
 	switch x := n.(type) {
-	case *ast.NilNode, *ast.IdentifierNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.StringNode, *ast.BytesNode:
-	case *ast.UnaryNode:
-		e.supported(x.Node, errs)
 	case *ast.BinaryNode:
 		switch x.Operator {
 		case "^":
@@ -232,49 +242,99 @@ func (e *Expr) supported(n ast.Node, errs *Errors) {
 		case "..":
 			no("there are no ranges", "write x >= a && x <= b")
 		}
-		e.supported(x.Left, errs)
-		e.supported(x.Right, errs)
-	case *ast.ChainNode:
-		e.supported(x.Node, errs)
-	case *ast.MemberNode:
-		e.supported(x.Node, errs)
-		e.supported(x.Property, errs)
+		if m := middle(x); m != nil && hasComparison(m, map[ast.Node]bool{}) {
+			no("the middle of a chained comparison can't hold a comparison itself", "write a < b && b < c")
+		}
 	case *ast.SliceNode:
 		no("there are no slices", "substr(s, from, length) cuts a string")
+		return
 	case *ast.CallNode:
 		if _, ok := x.Callee.(*ast.IdentifierNode); !ok {
-			e.notAFunction(x, errs)
-		}
-		for _, a := range x.Arguments {
-			e.supported(a, errs)
-		}
-	case *ast.ConditionalNode:
-		e.supported(x.Cond, errs)
-		e.supported(x.Exp1, errs)
-		e.supported(x.Exp2, errs)
-	case *ast.ArrayNode:
-		for _, a := range x.Nodes {
-			e.supported(a, errs)
+			v.notAFunction(x)
 		}
 	case *ast.MapNode:
 		no("there are no maps", "give each value a field of its own")
+		return
 	case *ast.VariableDeclaratorNode:
 		no("there are no variables", "set a field in a step before")
+		return
 	case *ast.SequenceNode:
 		no("an expression is a single value", "take the ; away")
-	default:
+		return
+	case *ast.BuiltinNode, *ast.PredicateNode, *ast.PointerNode:
 		no("this isn't part of the language", "")
+		return
+	}
+	children(n, v.node)
+}
+
+// children calls f for the operands of n, in the order in which they are written.
+func children(n ast.Node, f func(ast.Node)) {
+	all := func(ns []ast.Node) {
+		for _, n := range ns {
+			f(n)
+		}
+	}
+	switch x := n.(type) {
+	case *ast.UnaryNode:
+		f(x.Node)
+	case *ast.BinaryNode:
+		f(x.Left)
+		f(x.Right)
+	case *ast.ChainNode:
+		f(x.Node)
+	case *ast.MemberNode:
+		f(x.Node)
+		f(x.Property)
+	case *ast.CallNode:
+		all(x.Arguments)
+	case *ast.ConditionalNode:
+		f(x.Cond)
+		if x.Exp1 != x.Cond {
+			f(x.Exp1)
+		}
+		f(x.Exp2)
+	case *ast.ArrayNode:
+		all(x.Nodes)
 	}
 }
 
-func (e *Expr) notAFunction(x *ast.CallNode, errs *Errors) {
-	err := &Error{Offset: e.at(x), Msg: "values have no methods"}
+// middle returns b of a < b < c, which the parser hands over as a < b && b < c with one node b; nil for anything else.
+func middle(x *ast.BinaryNode) ast.Node {
+	left, ok := x.Left.(*ast.BinaryNode)
+	if ok && left.Operator == "&&" {
+		left, ok = left.Right.(*ast.BinaryNode)
+	}
+	right, isBinary := x.Right.(*ast.BinaryNode)
+	if ok && isBinary && left.Right == right.Left {
+		return right.Left
+	}
+	return nil
+}
+
+// hasComparison tells whether n holds a comparison. Chains within the middle of chains would make the work grow
+// with the power of their depth.
+func hasComparison(n ast.Node, seen map[ast.Node]bool) bool {
+	if seen[n] {
+		return false
+	}
+	seen[n] = true
+	if b, ok := n.(*ast.BinaryNode); ok && operator.IsComparison(b.Operator) {
+		return true
+	}
+	found := false
+	children(n, func(c ast.Node) { found = found || hasComparison(c, seen) })
+	return found
+}
+
+func (v *validator) notAFunction(x *ast.CallNode) {
+	err := &Error{Offset: v.e.at(x), Msg: "values have no methods"}
 	if m, ok := x.Callee.(*ast.MemberNode); ok {
 		if p, ok := m.Property.(*ast.StringNode); ok {
-			err.Hint = fmt.Sprintf("write %s(%s, …)", p.Value, m.Node.String())
+			err.Hint = fmt.Sprintf("write %s(%s, …)", p.Value, nameOf(m.Node))
 		}
 	}
-	errs.add(err)
+	v.errs.add(err)
 }
 
 // Fields lists the names that e refers to, in order, a field of a record as "record.field".
@@ -286,30 +346,7 @@ func (e *Expr) Fields() []string {
 			seen[path] = true
 			return
 		}
-		switch x := n.(type) {
-		case *ast.UnaryNode:
-			walk(x.Node)
-		case *ast.BinaryNode:
-			walk(x.Left)
-			walk(x.Right)
-		case *ast.ChainNode:
-			walk(x.Node)
-		case *ast.MemberNode:
-			walk(x.Node)
-			walk(x.Property)
-		case *ast.CallNode:
-			for _, a := range x.Arguments {
-				walk(a)
-			}
-		case *ast.ConditionalNode:
-			walk(x.Cond)
-			walk(x.Exp1)
-			walk(x.Exp2)
-		case *ast.ArrayNode:
-			for _, a := range x.Nodes {
-				walk(a)
-			}
-		}
+		children(n, walk)
 	}
 	walk(e.node)
 	fields := make([]string, 0, len(seen))
