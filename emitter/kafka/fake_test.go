@@ -141,6 +141,51 @@ func (c *cluster) send(cl *kgo.Client, recs ...*kgo.Record) {
 	}
 }
 
+// put writes one record with a key, in a batch of its own.
+func (c *cluster) put(topic, key, value string) {
+	c.t.Helper()
+	c.send(c.cl, &kgo.Record{Topic: topic, Key: []byte(key), Value: []byte(value)})
+}
+
+// createSoon creates a topic that was just deleted.
+func (c *cluster) createSoon(topic string) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		resp, err := kadm.NewClient(c.cl).CreateTopics(c.ctx(), 1, 1, nil, topic)
+		if err == nil {
+			err = resp[topic].Err
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("create topic %s again: %v", topic, err)
+		}
+	}
+}
+
+// compact waits until the broker has compacted a topic of which n records were written. The last batch is never
+// compacted, so another record is written behind.
+func (c *cluster) compact(topic string, n int64) {
+	c.t.Helper()
+	if c.fake != nil {
+		c.put(topic, "last", "last")
+		c.fake.Compact()
+		return
+	}
+	cfg := c.config(topic)
+	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(time.Second) {
+		c.put(topic, "last", "last") // rolls the segment
+		s := open(c.t, cfg)
+		left := s.values(batch.Range{Partition: part(topic, 0), End: n, Identity: s.starts[0].Identity})
+		s.close()
+		if int64(len(left)) < n {
+			return
+		}
+	}
+	c.t.Fatal("the broker did not compact the topic")
+}
+
 // txn is a producer with a transaction open.
 type txn struct {
 	c  *cluster
@@ -360,4 +405,10 @@ func TestConformance(t *testing.T) {
 			AddPartition: func(*testing.T) { c.grow("t", 4) },
 		}
 	})
+}
+
+func TestScenarios(t *testing.T) {
+	for name, run := range scenarios {
+		t.Run(name, func(t *testing.T) { t.Parallel(); run(t, fakeCluster(t)) })
+	}
 }

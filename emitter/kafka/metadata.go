@@ -207,7 +207,7 @@ func (e *Emitter) lead(p *partition, mp *kmsg.MetadataResponseTopicPartition, no
 	if mp.LeaderEpoch != batch.NoEpoch && mp.LeaderEpoch < p.leaderEpoch {
 		return // a broker that lags behind
 	}
-	if mp.Leader < 0 {
+	if mp.Leader < 0 || errors.Is(kerr.ErrorForCode(mp.ErrorCode), kerr.LeaderNotAvailable) {
 		p.leader = -1
 		p.fail(batch.NewError(batch.Transient, batch.CodeUnavailable, "metadata", errors.New("the partition has no leader"),
 			"start the brokers that hold its replicas"), now)
