@@ -177,8 +177,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		select {
 		case ev := <-r.events:
 			r.step(ev)
-			switch ev.(type) {
-			case coordinator.Committed, coordinator.Reopened:
+			if settles(ev) {
 				r.askDue()
 			}
 		case <-r.exec.Ready():
@@ -219,6 +218,16 @@ func batchOf(e txstate.Entry) batch.Batch {
 		b.Ranges = append(b.Ranges, re.Range)
 	}
 	return b
+}
+
+// settles tells whether batches may have committed.
+func settles(ev coordinator.Event) bool {
+	switch ev.(type) {
+	case coordinator.Committed, coordinator.Reopened:
+		return true
+	default:
+		return false
+	}
 }
 
 func (r *Runner) askDue() {
