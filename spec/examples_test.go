@@ -1,0 +1,207 @@
+package spec
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/query"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/pebblestate"
+)
+
+const examples = "../examples"
+
+// drain runs a pipeline until its sources' present ends, one batch after the other, and returns the state's digest.
+func drain(t *testing.T, p *Pipeline, dir string, procs int) uint64 {
+	t.Helper()
+	ctx := t.Context()
+	pl, err := p.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, Pipeline: p.Name(), Shards: 16, CreateIfMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, db.Close)
+	x := exec.New(exec.Config{Plan: pl, DB: db, Shards: db.Shards(), Procs: procs, Now: time.Now})
+	snap, err := x.Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, func() error { return x.Close(context.WithoutCancel(ctx)) })
+	ends, err := x.Ends(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for txid := snap.Txid + 1; !x.Reached(ends); {
+		// The clock stands still, so that runs can be compared.
+		b := &batch.Batch{Txid: txid, Attempt: batch.Attempt{Epoch: x.Epoch(), N: 1}, Seed: uint64(txid), Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+		ok, err := x.Plan(ctx, b, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			select {
+			case <-x.Ready():
+			case <-time.After(20 * time.Second):
+				t.Fatal("the sources have nothing, and haven't reached their ends")
+			}
+			continue
+		}
+		if err := x.Process(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Commit(ctx, []*batch.Batch{b}); err != nil {
+			t.Fatal(err)
+		}
+		x.Success(b)
+		txid++
+	}
+	digest, err := db.Digest(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+func closing(t *testing.T, f func() error) {
+	if err := f(); err != nil {
+		t.Error(err)
+	}
+}
+
+// rows reads a state as `query --format json` shows it.
+func rows(t *testing.T, dir, pipeline, name string) []byte {
+	t.Helper()
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: dir, Pipeline: pipeline, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, db.Close)
+	snap, err := db.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, snap.Close)
+	schema, err := query.Schema(snap, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cols := query.Columns(schema)
+	var out []byte
+	err = query.Rows(t.Context(), snap, schema, nil, func(row []value.Value) error {
+		sep := ",\n{"
+		if out == nil {
+			sep = "[{"
+		}
+		out = append(out, sep...)
+		for i, v := range row {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = value.AppendJSON(fmt.Appendf(out, "%q:", cols[i].Name), v)
+		}
+		out = append(out, '}')
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(out, ']')
+}
+
+// sameJSON compares two lists of rows, numbers exactly by their values: 10 and 10.0 are one number.
+func sameJSON(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	var g, w any
+	for _, d := range []struct {
+		text []byte
+		into *any
+	}{{got, &g}, {want, &w}} {
+		dec := json.NewDecoder(bytes.NewReader(d.text))
+		dec.UseNumber()
+		if err := dec.Decode(d.into); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		for _, row := range (*d.into).([]any) {
+			for k, v := range row.(map[string]any) {
+				if n, ok := v.(json.Number); ok {
+					r, ok := new(big.Rat).SetString(n.String())
+					if !ok {
+						t.Fatalf("%s: %s is no number", what, n)
+					}
+					row.(map[string]any)[k] = r.RatString()
+				}
+			}
+		}
+	}
+	if reflect.DeepEqual(g, w) {
+		return
+	}
+	gl, wl := g.([]any), w.([]any)
+	for i := range min(len(gl), len(wl)) {
+		if !reflect.DeepEqual(gl[i], wl[i]) {
+			t.Fatalf("%s: row %d is %v, want %v", what, i, gl[i], wl[i])
+		}
+	}
+	t.Fatalf("%s: %d rows, want %d", what, len(gl), len(wl))
+}
+
+func TestFlights(t *testing.T) {
+	file := filepath.Join(examples, "flights", "flights.yaml")
+	p, err := Load(file, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first uint64
+	for i, procs := range []int{1, 2, 16} {
+		dir := t.TempDir()
+		digest := drain(t, p, dir, procs)
+		if again := drain(t, p, dir, procs); again != digest {
+			t.Errorf("a second run changes the digest from %x to %x", digest, again)
+		}
+		if i == 0 {
+			first = digest
+		}
+		if digest != first {
+			t.Errorf("with %d procs the digest is %x, not %x", procs, digest, first)
+		}
+		for _, state := range []string{"by_carrier", "daily", "routes"} {
+			want, err := os.ReadFile(filepath.Join(examples, "flights", "testdata", state+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameJSON(t, state, rows(t, dir, p.Name(), state), want)
+		}
+	}
+}
+
+// TestWordsExample holds the example against the checks that a run makes; package daemon runs it.
+func TestWordsExample(t *testing.T) {
+	env := map[string]string{"KAFKA_BROKERS": "kafka-1:9092,kafka-2:9092"}
+	p, err := Load(filepath.Join(examples, "words", "words.yaml"), Options{Env: func(n string) (string, bool) {
+		v, ok := env[n]
+		return v, ok
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := p.KafkaSources()
+	if len(k) != 1 || k[0].ID != "lines" || k[0].Config.Group != "words" {
+		t.Fatalf("Kafka sources: %+v", k)
+	}
+	if got, want := k[0].Config.Brokers, []string{"kafka-1:9092", "kafka-2:9092"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("brokers %v, want %v", got, want)
+	}
+}
