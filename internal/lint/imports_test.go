@@ -108,7 +108,7 @@ var table = map[string]rule{
 			"emitter/kafka", "emitter/file", "emitter/gen", "connect/kafka",
 			"state/sqlstate", "state/redisstate", "sink/kafkasink", "sink/sqlsink", "sink/filesink",
 		},
-		clients: []string{hclog, xxhash, yaml, "github.com/invopop/jsonschema"},
+		clients: []string{hclog, xxhash, yaml, lz, "github.com/invopop/jsonschema"},
 	},
 	"server":       {ours: []string{"engine", "replay", "state", "txstate"}, clients: []string{hclog, "github.com/prometheus/client_golang"}},
 	"daemon":       {any: true},

@@ -211,6 +211,9 @@ func deadLinks(name, text string, read func(string) (string, error)) []string {
 	return dead
 }
 
+// becomes tells which page a text is the source of: its links are meant from there.
+var becomes = map[string]string{"spec/reference.md": "docs/reference/pipeline.md"}
+
 func TestLinks(t *testing.T) {
 	root, err := testenv.Root()
 	if err != nil {
@@ -227,6 +230,9 @@ func TestLinks(t *testing.T) {
 	texts(t, func(name string, content []byte) {
 		if !strings.HasSuffix(name, ".md") {
 			return
+		}
+		if to, ok := becomes[name]; ok {
+			name = to
 		}
 		for _, target := range deadLinks(name, string(content), read) {
 			t.Errorf("%s: the link to %s leads nowhere", name, target)
