@@ -20,7 +20,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	for _, name := range append(Kinds(), "measured") {
+	for _, name := range []string{"users", "measured"} {
 		t.Run(name, func(t *testing.T) {
 			emittertest.Run(t, func(t *testing.T) *emittertest.Source {
 				cfg, ok := Named(name)
