@@ -192,14 +192,17 @@ func describe(cells []cellAt, name string, offset uintptr, acc accumulator) ([]c
 type fields[T, A any] struct {
 	add   func(*A, T)
 	cells []cellAt
-	names []string
-	exact bool
-	err   error
+	// By cell, apart from the rest because they are looked at for each value: where the status lies.
+	status []uintptr
+	names  []string
+	exact  bool
+	err    error
 }
 
 func (f *fields[T, A]) prepare() {
 	f.exact = true
 	for _, c := range f.cells {
+		f.status = append(f.status, c.status)
 		f.names = append(f.names, c.column.Name)
 		f.exact = f.exact && c.exact
 	}
@@ -248,8 +251,8 @@ func (t *table[T, A]) New() int {
 func (t *table[T, A]) Add(slot int, v T) error {
 	a := &t.slots[slot]
 	t.f.add(a, v)
-	for i := range t.f.cells {
-		if *(*status)(unsafe.Add(unsafe.Pointer(a), t.f.cells[i].status)) != 0 {
+	for i, at := range t.f.status {
+		if *(*status)(unsafe.Add(unsafe.Pointer(a), at)) != 0 {
 			return t.failure(i, unsafe.Pointer(a))
 		}
 	}

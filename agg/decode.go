@@ -38,11 +38,19 @@ func accumulatorDecoder[V any](found []cellAt, cols []state.Column) (func([]byte
 	names := make([]string, len(found))
 	for i, c := range found {
 		names[i] = c.column.Name
-		if c.column != cols[i] {
+		want := cols[i]
+		if want.Agg == "count_if" { // its cell is a count
+			want.Agg = "count"
+		}
+		if c.column != want {
 			return nil, fmt.Errorf("%s has %s where column %d is %s", reflect.TypeFor[V](), describeColumn(c.column), i+1, describeColumn(cols[i]))
 		}
 	}
-	return func(cells []byte, dst *V) error { return loadCells(found, names, cells, unsafe.Pointer(dst)) }, nil
+	return func(cells []byte, dst *V) error {
+		var zero V
+		*dst = zero
+		return loadCells(found, names, cells, unsafe.Pointer(dst))
+	}, nil
 }
 
 func describeColumn(c state.Column) string { return fmt.Sprintf("%s %s(%s)", c.Name, c.Agg, c.Type) }
