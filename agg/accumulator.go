@@ -70,6 +70,8 @@ type kind uint8
 const (
 	kindDecimal kind = 100 + iota
 	kindTime
+
+	kindInt64 = kind(reflect.Int64) // most common by far, and so looked for first
 )
 
 func kindOf[N any]() kind {
@@ -79,7 +81,14 @@ func kindOf[N any]() kind {
 	case reflect.TypeFor[time.Time]():
 		return kindTime
 	default:
-		return kind(t.Kind())
+		switch k := t.Kind(); {
+		case k == reflect.Int && t.Size() == 8:
+			return kindInt64
+		case k == reflect.Uint && t.Size() == 8:
+			return kind(reflect.Uint64)
+		default:
+			return kind(k)
+		}
 	}
 }
 
@@ -151,12 +160,18 @@ type Counter struct {
 }
 
 // Inc counts one record.
-func (c *Counter) Inc() { c.Add(1) }
+func (c *Counter) Inc() {
+	if c.n == math.MaxInt64 {
+		c.bad = countOverflow
+		return
+	}
+	c.n++
+}
 
 // If counts one record if the condition holds.
 func (c *Counter) If(condition bool) {
 	if condition {
-		c.Add(1)
+		c.Inc()
 	}
 }
 
@@ -217,9 +232,14 @@ type numbers struct {
 
 func (s *numbers) add(k kind, p unsafe.Pointer) {
 	s.kind = k
+	if k == kindInt64 {
+		s.num.Add(*(*int64)(p)) // there aren't enough records in a batch to leave 128 bits
+		s.n++
+		return
+	}
 	switch i, ok := k.signed(p); {
 	case ok:
-		s.num.Add(i) // there aren't enough records in a batch to leave 128 bits
+		s.num.Add(i)
 	case k.float():
 		sum := k.real(p)
 		if s.n > 0 {
@@ -396,8 +416,8 @@ func (e *extreme[N]) add(x N, max bool) {
 		e.v, e.kind = x, k
 		return
 	}
-	if i, ok := e.kind.signed(unsafe.Pointer(&x)); ok {
-		best, _ := e.kind.signed(unsafe.Pointer(&e.v))
+	if e.kind == kindInt64 {
+		i, best := *(*int64)(unsafe.Pointer(&x)), *(*int64)(unsafe.Pointer(&e.v))
 		if max && i > best || !max && i < best {
 			e.v = x
 		}

@@ -671,10 +671,13 @@ func (f *field) store(base unsafe.Pointer, v Value) error {
 	default:
 		ok = f.storeInteger(p, v)
 	}
-	if !ok {
-		return fmt.Errorf("%w: %s, not %s", errKind, v.kind, f.typ)
+	switch {
+	case ok:
+		return nil
+	case v.IsInteger() && f.op.column() == "int":
+		return fmt.Errorf("%s doesn't fit %s", v, f.typ)
 	}
-	return nil
+	return fmt.Errorf("%w: %s, not %s", errKind, v.kind, f.typ)
 }
 
 // storeInteger sets an integer field; false if v is no integer or doesn't fit.
