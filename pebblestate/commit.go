@@ -303,7 +303,7 @@ func (db *DB) updateCaches(states map[string]*table, commits []Commit) {
 }
 
 // failureGrace is how long a write under way may still end after the database has failed in the background.
-const failureGrace = 5 * time.Second
+const failureGrace = 2 * time.Second
 
 // sync applies a batch of Pebble and returns when it has been synced. It fails before anything is written, or with
 // ErrUnknownOutcome. REQUIRES: db.writing is held.
@@ -344,8 +344,11 @@ func (db *DB) sync(b *pebble.Batch) error {
 		defer timer.Stop()
 		select {
 		case err = <-done:
+		case <-db.fence.parked:
+			err = db.Err()
 		case <-timer.C:
-			err = errors.New("the write didn't end after the database had failed")
+			db.opts.Logger.Warn("a write didn't end after the database had failed")
+			err = db.Err()
 		}
 	}
 	if err != nil {

@@ -52,7 +52,7 @@ func build(t *testing.T, kill bool) Options {
 	db := mustOpen(t, work)
 	for txid := batch.Txid(1); txid <= 100; txid++ {
 		mustCommit(t, db, commitOf(txid, setOf("s", 4, add("a", 1), set(fmt.Sprint(txid), "x"))))
-		if txid%30 == 0 {
+		if txid == 40 || txid == 90 {
 			if err := db.pebble.Flush(); err != nil {
 				t.Fatal(err)
 			}

@@ -172,26 +172,42 @@ func (db *DB) close() error {
 	if old := db.current.Swap(nil); old != nil {
 		db.release(old)
 	}
-	if !within(drainLimit, db.versions.Wait) {
+	drained := make(chan struct{})
+	go func() {
+		db.versions.Wait()
+		close(drained)
+	}()
+	timer := time.NewTimer(drainLimit)
+	defer timer.Stop()
+	select {
+	case <-drained:
+	case <-timer.C:
 		err := errors.New("closing the database: a snapshot is still open")
 		db.fail(err)
-		return errors.Join(err, db.giveUp())
+		return also(err, db.giveUp())
 	}
-	err := db.pebble.Close()
-	if db.floor != nil {
-		err = errors.Join(err, db.floor.close(err == nil && db.Err() == nil))
+	closed := make(chan error, 1)
+	go func() { closed <- db.pebble.Close() }()
+	select {
+	case err := <-closed:
+		if db.floor != nil {
+			err = errors.Join(err, db.floor.close(err == nil && db.Err() == nil))
+		}
+		return errors.Join(err, db.unlock())
+	case <-db.fence.parked:
+		return also(db.Err(), db.giveUp())
 	}
-	return errors.Join(err, db.unlock())
 }
 
-// giveUp leaves Pebble to itself after a failure: some of its locks may be held for ever. The fence sees to it that
-// it changes nothing any more.
+// giveUp leaves Pebble to itself after a failure: some of its locks may be held for ever, and its memory with them.
+// The fence sees to it that it changes nothing any more.
 func (db *DB) giveUp() error {
-	db.fence.close()
 	if old := db.current.Swap(nil); old != nil {
 		db.release(old)
 	}
-	ended := within(closeLimit, func() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
 		defer func() {
 			if r := recover(); r != nil {
 				db.opts.Logger.Warn("closing the database after a failure", "panic", fmt.Sprint(r))
@@ -200,10 +216,15 @@ func (db *DB) giveUp() error {
 		if err := db.pebble.Close(); err != nil {
 			db.opts.Logger.Debug("closing the database after a failure", "error", err)
 		}
-	})
-	if !ended {
-		db.opts.Logger.Warn("the failed database didn't close in time; its memory is lost until the process ends")
+	}()
+	timer := time.NewTimer(closeLimit)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-db.fence.parked: // Pebble waits for that goroutine
+	case <-timer.C:
 	}
+	db.fence.close()
 	var err error
 	if db.floor != nil {
 		err = db.floor.close(false)
@@ -217,23 +238,6 @@ func (db *DB) unlock() error {
 		err = db.disown()
 	}
 	return errors.Join(err, db.lock.Close())
-}
-
-// within runs f and tells whether it ended in time; otherwise it goes on by itself.
-func within(limit time.Duration, f func()) bool {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // State returns a reader of a state's committed values, through the cache. The reader may be used by many

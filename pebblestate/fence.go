@@ -2,8 +2,11 @@ package pebblestate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -13,17 +16,28 @@ import (
 // errFenced is what a handle that was given up gets for every attempt to change its directory.
 var errFenced = errors.New("the database handle has been given up")
 
-// fence is the file system that Pebble works on. Once it is closed nothing can be changed through it any more: a
-// handle whose outcome is unknown, and whose background work may not end, can't touch a directory in which a new
-// handle already works. It notes the first write that found the device full, so that whatever error Pebble makes
-// of it the cause is known.
+// fence is the file system that Pebble works on.
+//
+// Once it is closed nothing can be changed through it any more: a handle whose outcome is unknown, and whose
+// background work may not end, can't touch a directory in which a new handle already works.
+//
+// Pebble can't bear a failed write of its log or its MANIFEST: it panics with its mutexes in disorder, which ends
+// the process on the spot, or calls Fatalf. Once the fence is armed it keeps such failures from Pebble: it reports
+// them and parks the goroutine for good. The handle is done for, but the pipeline stops in order.
 //
 // The directory's lock is held by the DB, longer than Pebble's handles live; Lock gives Pebble an empty one.
 type fence struct {
 	vfs.FS
+	fail   func(error) // told of failures
+	armed  atomic.Bool // Pebble has been opened
 	down   atomic.Bool
-	full   atomic.Pointer[string] // the file whose write found no space
-	onFull func()                 // called once, then; may be nil
+	full   atomic.Pointer[string] // the first file whose write found no space
+	once   sync.Once
+	parked chan struct{} // closed when a goroutine is parked
+}
+
+func newFence(fsys vfs.FS, fail func(error)) *fence {
+	return &fence{FS: fsys, fail: fail, parked: make(chan struct{})}
 }
 
 type noLock struct{}
@@ -32,32 +46,58 @@ func (noLock) Close() error { return nil }
 
 func (f *fence) close() { f.down.Store(true) }
 
-func (f *fence) check() error {
-	if f.down.Load() {
-		return errFenced
+func (f *fence) check(name string) error {
+	if !f.down.Load() {
+		return nil
 	}
-	return nil
+	if f.armed.Load() && vital(f.PathBase(name)) {
+		select {} // as park, though nobody wants to know any more
+	}
+	return errFenced
 }
 
-// note passes err on.
+// park reports err and doesn't return.
+func (f *fence) park(err error) {
+	f.fail(err)
+	f.once.Do(func() { close(f.parked) })
+	select {}
+}
+
+// note passes err on, if Pebble can bear it.
 func (f *fence) note(name string, err error) error {
-	if err != nil && isFull(err) && f.full.CompareAndSwap(nil, &name) && f.onFull != nil {
-		f.onFull()
+	if err == nil {
+		return nil
+	}
+	if isFull(err) {
+		f.full.CompareAndSwap(nil, &name)
+	}
+	if f.armed.Load() && vital(f.PathBase(name)) {
+		f.park(fmt.Errorf("%s: %w", name, err))
+	}
+	if isFull(err) {
+		f.fail(err)
 	}
 	return err
 }
 
+// vital tells whether Pebble can't go on without a file.
+func vital(name string) bool {
+	return strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-") || isMarker(name)
+}
+
+func isMarker(name string) bool { return strings.HasPrefix(name, "marker.") }
+
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 func (f *fence) do(name string, op func() error) error {
-	if err := f.check(); err != nil {
+	if err := f.check(name); err != nil {
 		return err
 	}
 	return f.note(name, op())
 }
 
 func (f *fence) file(name string, op func() (vfs.File, error)) (vfs.File, error) {
-	if err := f.check(); err != nil {
+	if err := f.check(name); err != nil {
 		return nil, err
 	}
 	inner, err := op()
@@ -71,8 +111,18 @@ func (f *fence) Unwrap() vfs.FS { return f.FS }
 
 func (f *fence) Lock(string) (io.Closer, error) { return noLock{}, nil }
 
+// Create and Remove sync the directory before a marker changes. Pebble points a marker at a new MANIFEST, and
+// removes the marker that it replaces, before the directory has been synced: a file system that doesn't keep the
+// order of changes in a directory could lose the one and keep the other.
 func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+	return f.file(name, func() (vfs.File, error) {
+		if isMarker(f.PathBase(name)) {
+			if err := syncDir(f.FS, f.PathDir(name)); err != nil {
+				return nil, err
+			}
+		}
+		return f.FS.Create(name, c)
+	})
 }
 
 func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -88,11 +138,22 @@ func (f *fence) Link(oldname, newname string) error {
 }
 
 func (f *fence) Remove(name string) error {
-	return f.do(name, func() error { return f.FS.Remove(name) })
+	if f.down.Load() {
+		return errFenced
+	}
+	if isMarker(f.PathBase(name)) {
+		if err := syncDir(f.FS, f.PathDir(name)); err != nil {
+			return err
+		}
+	}
+	return f.FS.Remove(name)
 }
 
 func (f *fence) RemoveAll(name string) error {
-	return f.do(name, func() error { return f.FS.RemoveAll(name) })
+	if f.down.Load() {
+		return errFenced
+	}
+	return f.FS.RemoveAll(name)
 }
 
 func (f *fence) Rename(oldname, newname string) error {

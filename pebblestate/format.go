@@ -108,6 +108,26 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// makeDir makes dir and what is missing above it, durably.
+func makeDir(fsys vfs.FS, dir string) error {
+	var missing []string
+	for d := dir; ; d = fsys.PathDir(d) {
+		if _, err := fsys.Stat(d); err == nil || fsys.PathDir(d) == d {
+			break
+		}
+		missing = append(missing, d)
+	}
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, d := range slices.Backward(missing) {
+		if err := syncDir(fsys, fsys.PathDir(d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // listDir returns the names in dir; none if it doesn't exist.
 func listDir(fsys vfs.FS, dir string) ([]string, error) {
 	names, err := fsys.List(dir)

@@ -52,11 +52,8 @@ func open(ctx context.Context, o Options) (_ *DB, err error) {
 		if o.ReadOnly || !o.CreateIfMissing {
 			return nil, notExist(&o)
 		}
-		if err := o.FS.MkdirAll(o.Dir, 0o755); err != nil {
-			return nil, openError(o.Dir, o.FS, err)
-		}
-		if err := syncDir(o.FS, o.FS.PathDir(o.Dir)); err != nil {
-			return nil, openError(o.Dir, o.FS, err)
+		if err := makeDir(o.FS, o.Dir); err != nil {
+			return nil, createError(&o, err)
 		}
 	} else if err != nil {
 		return nil, openError(o.Dir, o.FS, err)
@@ -164,7 +161,7 @@ func create(o *Options) error {
 	if err := syncDir(o.FS, o.Dir); err != nil {
 		return err
 	}
-	fence := &fence{FS: o.FS}
+	fence := newFence(o.FS, func(error) {})
 	po := o.pebbleOptions(fence, logger{o.Logger, o.Fatal}, nil)
 	po.ErrorIfNotExists = false
 	p, err := openPebble(dir, po)
@@ -253,10 +250,10 @@ func (db *DB) open(ctx context.Context) error {
 
 // openAs opens Pebble, loads what writes build on and checks that nothing is missing.
 func (db *DB) openAs(ctx context.Context, readOnly bool, mark floorMark, files manifest) error {
-	db.fence = &fence{FS: db.opts.FS}
+	db.fence = newFence(db.opts.FS, db.fail)
 	po := db.opts.pebbleOptions(db.fence, logger{db.opts.Logger, db.fatal}, db.listener())
 	po.ReadOnly = readOnly
-	p, err := openPebble(db.pebbleDir(), po)
+	p, err := db.openOrFail(po)
 	if err != nil {
 		if files.torn {
 			err = fmt.Errorf("%s ends with a broken record: %w", files.path, err)
@@ -272,16 +269,38 @@ func (db *DB) openAs(ctx context.Context, readOnly bool, mark floorMark, files m
 		return also(err, p.Close())
 	}
 	if !readOnly || db.opts.ReadOnly {
-		db.fence.onFull = func() { db.fail(errFull) }
+		db.fence.armed.Store(true)
 		db.publish(db.rec.committed.txid, states)
 	}
 	return nil
 }
 
-func (db *DB) disown() error { return db.opts.FS.Remove(db.opts.FS.PathJoin(db.opts.Dir, ownerName)) }
+// openOrFail opens Pebble. Where its background work fails meanwhile, Pebble would try again for ever; it is left
+// to that behind the closed fence.
+func (db *DB) openOrFail(po *pebble.Options) (*pebble.DB, error) {
+	type result struct {
+		p   *pebble.DB
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		p, err := openPebble(db.pebbleDir(), po)
+		done <- result{p, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err == nil && db.Err() != nil {
+			db.pebble = r.p
+			return nil, also(db.Err(), r.p.Close())
+		}
+		return r.p, r.err
+	case <-db.failed:
+		db.fence.close()
+		return nil, db.Err()
+	}
+}
 
-// errFull is the failure of a write by Pebble that found no space.
-var errFull = fmt.Errorf("writing: %w", syscall.ENOSPC)
+func (db *DB) disown() error { return db.opts.FS.Remove(db.opts.FS.PathJoin(db.opts.Dir, ownerName)) }
 
 // fatal is where Pebble's Fatalf ends.
 func (db *DB) fatal(err error) {

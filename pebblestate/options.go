@@ -177,8 +177,7 @@ func (db *DB) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
 			if errors.Is(err, errFenced) {
-				time.Sleep(throttle)
-				return
+				select {} // the handle has been given up; Pebble would try again for ever
 			}
 			db.opts.Logger.Error("background work of the database failed", "error", err)
 			db.fail(err)
