@@ -86,17 +86,17 @@ type combine[K comparable, T any] struct {
 
 	table agg.Table[T]
 	slots map[groupKey[K]]int32
-	order []groupKey[K] // by slot: first seen first
-	mark  int64         // the watermark by which rows are late
-	kbuf  []byte
-	vbuf  []byte
+	keys  []byte // encoded keys, one behind the other
+	ends  []int  // by slot: where its key ends in keys
+	live  []bool // by slot: a value has been added; false after a failure only
+	mark  int64  // the watermark by which rows are late
+	cells []byte
 }
 
 func (c *combine[K, T]) reset(rc *rec) {
 	c.table.Reset()
 	clear(c.slots)
-	clear(c.order)
-	c.order = c.order[:0]
+	c.keys, c.ends, c.live = c.keys[:0], c.ends[:0], c.live[:0]
 	if c.g.window == nil {
 		return
 	}
@@ -132,19 +132,52 @@ func (c *combine[K, T]) put(rc *rec, start int64, v T) {
 	}
 	slot, ok := c.slots[k]
 	if !ok {
+		keys, err := c.g.encode(c.keys, k)
+		if err != nil {
+			rc.bad("group by", err)
+			return
+		}
 		slot = int32(c.table.New())
 		c.slots[k] = slot
-		c.order = append(c.order, k)
+		c.keys, c.ends, c.live = keys, append(c.ends, len(keys)), append(c.live, false)
 	}
-	var err error
-	if !c.careful {
-		err = c.table.Add(int(slot), v)
-	} else if !rc.guard("aggregate "+c.name, func() { err = c.table.Add(int(slot), v) }) {
+	if c.careful {
+		c.addCarefully(rc, k, slot, v)
 		return
 	}
-	if err != nil {
+	if err := c.table.Add(int(slot), v); err != nil {
+		if isBadRecord(err) && rc.tc.OnBad == plan.Skip {
+			panic(err) // to be run again, carefully: that can undo it
+		}
+		c.fail(rc, k, err)
+		return
+	}
+	c.live[slot] = true
+}
+
+// addCarefully undoes what a function did before it failed.
+func (c *combine[K, T]) addCarefully(rc *rec, k groupKey[K], slot int32, v T) {
+	c.table.Save(int(slot))
+	var err error
+	step := "aggregate " + c.name
+	if !rc.guard(step, func() { err = c.table.Add(int(slot), v) }) {
+		c.table.Restore(int(slot))
+		return
+	}
+	switch {
+	case err == nil:
+		c.live[slot] = true
+	case isBadRecord(err):
+		c.table.Restore(int(slot))
+		rc.bad(step, err)
+	default:
 		c.fail(rc, k, err)
 	}
+}
+
+func isBadRecord(err error) bool {
+	var e *batch.Error
+	return errors.As(err, &e) && e.Code == batch.CodeBadRecord
 }
 
 func (c *combine[K, T]) fail(rc *rec, k groupKey[K], err error) {
@@ -153,23 +186,28 @@ func (c *combine[K, T]) fail(rc *rec, k groupKey[K], err error) {
 	if errors.As(err, &e) {
 		code = e.Code
 	}
-	rc.fail(batch.NewError(batch.Permanent, code, "aggregate", fmt.Errorf("state %s, key %s: %w", c.name, formatKey(c.g.encode(nil, k)), err),
+	rc.fail(batch.NewError(batch.Permanent, code, "aggregate", fmt.Errorf("state %s, key %v: %w", c.name, k.key, err),
 		"the state is as it was before this batch; use a wider type").At(rc.tc.Partition, rc.offset))
 }
 
-func (g *Grouped[K, T]) encode(dst []byte, k groupKey[K]) []byte {
+func (g *Grouped[K, T]) encode(dst []byte, k groupKey[K]) ([]byte, error) {
 	if g.window != nil {
-		dst = value.AppendKey(dst, value.TimeOf(k.start))
+		dst = value.AppendKeyTime(dst, k.start)
 	}
-	return g.codec.Append(dst, k.key)
+	return g.codec.Encode(dst, k.key)
 }
 
 func (c *combine[K, T]) flush(rc *rec) {
 	out := rc.tc.Out[c.index]
-	for slot, k := range c.order {
-		c.kbuf = c.g.encode(c.kbuf[:0], k)
-		c.vbuf = c.table.Append(c.vbuf[:0], slot)
-		if err := out.Add(c.kbuf, c.vbuf); err != nil {
+	start := 0
+	for slot, end := range c.ends {
+		key := c.keys[start:end]
+		start = end
+		if !c.live[slot] {
+			continue
+		}
+		c.cells = c.table.Append(c.cells[:0], slot)
+		if err := out.Add(key, c.cells); err != nil {
 			rc.fail(batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, "aggregate", err, "lower the batch's MaxRecords"))
 			return
 		}

@@ -174,7 +174,9 @@ func TestPartitionPersist(t *testing.T) {
 				}
 				v.Times++
 				if w == "gone" && v.Times > 1 {
-					st.Delete(w)
+					if err := st.Delete(w); err != nil {
+						return err
+					}
 					continue
 				}
 				if err := st.Set(w, v); err != nil {

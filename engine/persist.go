@@ -22,7 +22,9 @@ type KV[K comparable, V any] struct {
 
 // Get returns the value of key; ok is false if there is none.
 func (s *KV[K, V]) Get(key K) (v V, ok bool, err error) {
-	s.kbuf = s.key.Append(s.kbuf[:0], key)
+	if s.kbuf, err = s.key.Encode(s.kbuf[:0], key); err != nil {
+		return v, false, err
+	}
 	b, ok, err := s.st.Get(s.ctx, s.kbuf)
 	if err != nil || !ok {
 		return v, false, err
@@ -32,10 +34,11 @@ func (s *KV[K, V]) Get(key K) (v V, ok bool, err error) {
 }
 
 // Set gives key a value.
-func (s *KV[K, V]) Set(key K, v V) error {
-	s.kbuf = s.key.Append(s.kbuf[:0], key)
-	var err error
-	if s.vbuf, err = s.row.Append(s.vbuf[:0], v); err != nil {
+func (s *KV[K, V]) Set(key K, v V) (err error) {
+	if s.kbuf, err = s.key.Encode(s.kbuf[:0], key); err != nil {
+		return err
+	}
+	if s.vbuf, err = s.row.Encode(s.vbuf[:0], v); err != nil {
 		return err
 	}
 	s.st.Set(s.kbuf, s.vbuf)
@@ -43,9 +46,12 @@ func (s *KV[K, V]) Set(key K, v V) error {
 }
 
 // Delete removes key.
-func (s *KV[K, V]) Delete(key K) {
-	s.kbuf = s.key.Append(s.kbuf[:0], key)
+func (s *KV[K, V]) Delete(key K) (err error) {
+	if s.kbuf, err = s.key.Encode(s.kbuf[:0], key); err != nil {
+		return err
+	}
 	s.st.Delete(s.kbuf)
+	return nil
 }
 
 // PartitionPersist hands the values of each source partition, in offset order, to update, which changes the
