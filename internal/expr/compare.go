@@ -129,7 +129,11 @@ func (c *compiler) comparison(x *ast.BinaryNode, l, r operand) operand {
 		}
 		return c.made(x, Bool.NotNull(), &nullKernel{x: l.k, want: op == equal}, true, l)
 	case lk == vec.Any || rk == vec.Any:
-		return c.made(x, Bool.NotNull(), &compareAny{l: l.k, r: r.k, op: op, constant: r.constant, text: textOf(x)}, true, l, r)
+		k := &compareAny{l: l.k, r: r.k, op: op, constant: r.constant, text: textOf(x)}
+		if d := c.decimalLiteral(r); d.t.Kind == vec.Decimal {
+			k.decimal = d.val
+		}
+		return c.made(x, Bool.NotNull(), k, true, l, r)
 	case !comparable(lk, rk):
 		return c.incomparable(x, l, r)
 	case lk == vec.List, lk == vec.Bool && !equality:
@@ -220,7 +224,8 @@ func (k *nullKernel) filter(m *machine, sel, dst []int32) []int32 {
 type compareAny struct {
 	l, r       kernel
 	op         outcome
-	constant   bool // the right side is the same at every row
+	constant   bool        // the right side is the same at every row
+	decimal    value.Value // what a float literal on the right stands for beside a decimal
 	text       string
 	bufL, bufR vec.Column
 }
@@ -237,6 +242,15 @@ func (k *compareAny) eval(m *machine, sel []int32, out *vec.Column) *vec.Column 
 		}
 		if x.Kind() == value.Int && y.Kind() == value.Int {
 			out.Bool[r] = outcomeOf(cmp.Compare(x.Int(), y.Int()))&k.op != 0
+			continue
+		}
+		if x.Kind() == value.Decimal && k.decimal.Kind() == value.Decimal {
+			out.Bool[r] = outcomeOf(value.Compare(x, k.decimal))&k.op != 0
+			continue
+		}
+		if mixed(x, y) || mixed(y, x) {
+			m.fail(r, func() string { return k.text + ": " + errMixed })
+			out.SetNull(int(r))
 			continue
 		}
 		if equality {
@@ -259,6 +273,10 @@ func (k *compareAny) eval(m *machine, sel []int32, out *vec.Column) *vec.Column 
 	}
 	return out
 }
+
+const errMixed = "a float and a decimal don't mix, convert one"
+
+func mixed(a, b value.Value) bool { return a.Kind() == value.Float && b.Kind() == value.Decimal }
 
 // compareKernel compares columns of one type, or of int and float. With null, == and != test for null, the others
 // are false.

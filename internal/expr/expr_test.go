@@ -3,6 +3,7 @@ package expr
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s, in := fixtureRows(false)
+			anyScope, anyIn := fixtureRows(true)
 			var b strings.Builder
 			for src := range strings.Lines(d.Input) {
 				src = strings.TrimSuffix(src, "\n")
@@ -39,7 +41,9 @@ func TestScripts(t *testing.T) {
 					if p.Type().Nullable {
 						nullable = "?"
 					}
-					fmt.Fprintf(&b, "%s\n    %s%s: %s\n", src, p.Type().Type, nullable, strings.Join(results(p, in), " | "))
+					rows := results(p, in)
+					fmt.Fprintf(&b, "%s\n    %s%s: %s\n", src, p.Type().Type, nullable, strings.Join(rows, " | "))
+					sameDynamic(t, src, rows, results(mustCompile(t, src, anyScope), anyIn))
 				case "check":
 					fmt.Fprintf(&b, "%s\n", src)
 					e, err := Parse(src)
@@ -77,6 +81,22 @@ func TestScripts(t *testing.T) {
 			return b.String()
 		})
 	})
+}
+
+// sameDynamic compares the results of an expression with those over fields whose types show at run time only.
+func sameDynamic(t *testing.T, src string, typed, dynamic []string) {
+	for r := range typed {
+		failed := typed[r][0] == '!' && dynamic[r][0] == '!'
+		// That a float literal stands for a decimal is seen by the declared type of the other side.
+		literal := strings.Contains(dynamic[r], "decimal")
+		// That an int beside a float is widened, even where it is the result, is seen by the declared types.
+		x, xerr := strconv.ParseFloat(typed[r], 64)
+		y, yerr := strconv.ParseFloat(dynamic[r], 64)
+		widened := xerr == nil && yerr == nil && x == y
+		if typed[r] != dynamic[r] && !failed && !literal && !widened {
+			t.Errorf("%s at row %d: %s, with dynamic fields %s", src, r, typed[r], dynamic[r])
+		}
+	}
 }
 
 // writeErrors points at each mistake, as validate does.

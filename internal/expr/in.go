@@ -83,7 +83,7 @@ func (k *inKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Column {
 		case vec.List:
 			s := list.List[r]
 			for i := s.Start; i < s.Start+s.Len && !out.Bool[r]; i++ {
-				out.Bool[r] = equalValues(v, list.Elems.Value(int(i)))
+				k.try(m, r, v, list.Elems.Value(int(i)), out)
 			}
 		case vec.Any:
 			l := list.Any[r]
@@ -93,12 +93,19 @@ func (k *inKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Column {
 				continue
 			}
 			for _, e := range l.List() {
-				if equalValues(v, e) {
-					out.Bool[r] = true
-					break
-				}
+				k.try(m, r, v, e, out)
 			}
 		}
 	}
 	return out
+}
+
+// try sets the result where v is equal to an element.
+func (k *inKernel) try(m *machine, r int32, v, elem value.Value, out *vec.Column) {
+	if mixed(v, elem) || mixed(elem, v) {
+		m.fail(r, func() string { return "in: " + errMixed })
+		out.SetNull(int(r))
+		return
+	}
+	out.Bool[r] = out.Bool[r] || equalValues(v, elem)
 }
