@@ -39,7 +39,7 @@ func TestAPI(t *testing.T) {
 			`{"word":"a\"b","n":2,"total":"1.5"}` + "\n" + `,{"word":"the","n":4611686018427387905,"total":null}` + "\n]\n", 200},
 		{"/api/v1/states/counts?key=the", "[\n" + `{"word":"the","n":4611686018427387905,"total":null}` + "\n]\n", 200},
 		{"/api/v1/states/counts?key=none", "[]\n", 200},
-		{"/api/v1/states/count", `{"error":{"kind":"transient","code":"unavailable","message":"no state \"count\": not found"}}` + "\n", 404},
+		{"/api/v1/states/count", `{"error":{"kind":"transient","code":"unavailable","message":"no state \"count\""}}` + "\n", 404},
 		{
 			"/api/v1/states/counts?key=a&key=b",
 			`{"error":{"kind":"permanent","code":"configuration","message":"query: the key has one column","remedy":"give one key"}}` + "\n", 400,

@@ -12,8 +12,18 @@ import (
 	"github.com/tridentd/tridentd/txstate"
 )
 
-// ErrNotFound is what a Backend's Query wraps for a state that doesn't exist.
+// ErrNotFound is what the error for a state that doesn't exist is, by errors.Is: see NotFound.
 var ErrNotFound = errors.New("not found")
+
+// NotFound marks err as ErrNotFound. Its text stays.
+func NotFound(err error) error { return &notFoundError{err} }
+
+type notFoundError struct{ error }
+
+func (e *notFoundError) Unwrap() error { return e.error }
+
+// Is implements errors.Is.
+func (*notFoundError) Is(target error) bool { return target == ErrNotFound }
 
 // Backend is the running pipeline. Its methods are called from many goroutines at once.
 type Backend interface {
@@ -25,7 +35,7 @@ type Backend interface {
 
 	// Query hands the rows of a state to w, at one committed txid and in key order. keys are texts of the key's
 	// leading fields: rows whose key begins with them are selected, all if there are none. An unknown state is an
-	// error that wraps ErrNotFound, a key that can't be read one with batch.CodeConfiguration. An error of w is
+	// error that is ErrNotFound, a key that can't be read one with batch.CodeConfiguration. An error of w is
 	// returned as it is.
 	Query(ctx context.Context, name string, keys []string, w RowWriter) error
 

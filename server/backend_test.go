@@ -72,7 +72,7 @@ func (b *fakeBackend) States(context.Context) ([]state.Schema, error) {
 
 func (b *fakeBackend) Query(_ context.Context, name string, keys []string, w RowWriter) error {
 	if name != "counts" {
-		return fmt.Errorf("no state %q: %w", name, ErrNotFound)
+		return NotFound(fmt.Errorf("no state %q", name))
 	}
 	if len(keys) > 1 {
 		return batch.NewError(batch.Permanent, batch.CodeConfiguration, "query", errors.New("the key has one column"), "give one key")

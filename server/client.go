@@ -183,16 +183,10 @@ func (c *Client) do(ctx context.Context, method, path, accept string) (*http.Res
 		return nil, fmt.Errorf("server: %s %s: %s", method, path, resp.Status)
 	}
 	if resp.StatusCode == http.StatusNotFound {
-		return nil, &notFoundError{f.Error.Err()}
+		return nil, NotFound(f.Error.Err())
 	}
 	return nil, f.Error.Err()
 }
-
-// notFoundError has the text of the daemon's error and is ErrNotFound.
-type notFoundError struct{ error }
-
-func (e *notFoundError) Unwrap() error        { return e.error }
-func (e *notFoundError) Is(target error) bool { return target == ErrNotFound }
 
 func cutOff(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
