@@ -68,6 +68,8 @@ func New(id string, cfg Config, env emitter.Env) (*Emitter, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The loops of this package try again themselves; few tries of the client bring the cause to light.
+	opts = append([]kgo.Opt{kgo.RequestRetries(1)}, opts...)
 	if err := kgo.ValidateOpts(opts...); err != nil {
 		return nil, configError("kafka", "correct the client's options", "%w", err)
 	}

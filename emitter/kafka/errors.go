@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -49,8 +50,11 @@ func (e *Emitter) unreachable(err error) *batch.Error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		code = batch.CodeTimeout
 	}
-	return batch.NewError(batch.Transient, code, "open", fmt.Errorf("brokers %s: %w", brokers, err),
-		"check that the brokers run and can be reached from here")
+	remedy := "check that the brokers run and can be reached from here"
+	if errors.Is(err, io.EOF) {
+		remedy = "check that the brokers' listener is meant for this way of connecting (TLS or not, SASL or not), and the user and the password"
+	}
+	return batch.NewError(batch.Transient, code, "open", fmt.Errorf("brokers %s: %w", brokers, err), remedy)
 }
 
 func outOfRange(p batch.Partition, next, start, end int64) *batch.Error {

@@ -219,10 +219,11 @@ func TestBrokerHangs(t *testing.T) {
 	s := open(t, cfg)
 	l := n.leader(c, "t", 1)
 	s.eventually("first answers", func() bool { return s.status(part("t", 1)).AtEnd })
+	c.produce("t", 0, "before") // the producer knows its way now
 	resume := l.hang()
 	defer resume()
-	c.produce("t", 0, "x")
-	s.read(part("t", 0), 0, 1)
+	c.produce("t", 0, "after")
+	s.read(part("t", 0), 0, 2)
 	s.eventually("silence", func() bool {
 		st := s.status(part("t", 1))
 		return st.Err != nil && !st.AtEnd && batch.CodeOf(st.Err) == batch.CodeTimeout

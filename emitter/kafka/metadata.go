@@ -184,7 +184,7 @@ func (e *Emitter) updatePartitions(t *topic, mt *kmsg.MetadataResponseTopic, now
 			if !e.opened && e.first {
 				start = e.cfg.Start
 			}
-			p = newPartition(id, t, start)
+			p = newPartition(id, t, start, e.log)
 			e.know(p)
 			if e.opened {
 				e.log.Info("partition appeared", "topic", t.name, "partition", mp.Partition)

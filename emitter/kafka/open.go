@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -77,7 +78,9 @@ func (e *Emitter) openMetadata(ctx context.Context, saved []batch.Position) (map
 		m, err := e.wanted(ctx)
 		switch {
 		case err != nil:
-			last = e.unreachable(err)
+			if last == nil || !errors.Is(err, context.DeadlineExceeded) { // the cause says more than the end of patience
+				last = e.unreachable(err)
+			}
 			if last.Kind == batch.Permanent {
 				return nil, last
 			}
@@ -144,7 +147,7 @@ func (e *Emitter) restore(m map[string]*kmsg.MetadataResponseTopic, saved []batc
 			}
 			e.topics[pos.Topic] = t
 		}
-		p := newPartition(pos.Partition, t, Earliest)
+		p := newPartition(pos.Partition, t, Earliest, e.log)
 		p.state, p.verify = admitted, true
 		p.rewind(pos.Next, pos.LeaderEpoch)
 		e.know(p)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/tridentd/tridentd/batch"
 )
 
@@ -24,6 +26,7 @@ type topicID = [16]byte
 type partition struct {
 	id    batch.Partition
 	topic *topic
+	log   hclog.Logger
 
 	mu    sync.Mutex
 	state state
@@ -56,9 +59,9 @@ type partition struct {
 	failed   bool // a permanent error was reported; it isn't read any more
 }
 
-func newPartition(id batch.Partition, t *topic, start Start) *partition {
+func newPartition(id batch.Partition, t *topic, start Start, log hclog.Logger) *partition {
 	return &partition{
-		id: id, topic: t, start: start, committed: -1,
+		id: id, topic: t, log: log.With("topic", id.Topic, "partition", id.Number), start: start, committed: -1,
 		leader: -1, leaderEpoch: batch.NoEpoch, epoch: batch.NoEpoch,
 		lso: -1, hw: -1, logStart: -1,
 	}
@@ -74,6 +77,7 @@ const (
 func (p *partition) fail(err *batch.Error, now time.Time) {
 	if p.err == nil {
 		p.errSince = now
+		p.log.Warn("the partition can't be read", "error", err.Err)
 	}
 	offset := batch.NoOffset
 	if p.state == admitted {
@@ -86,6 +90,9 @@ func (p *partition) fail(err *batch.Error, now time.Time) {
 
 // well notes that the partition's leader has answered. The caller holds p.mu.
 func (p *partition) well() {
+	if p.err != nil {
+		p.log.Info("the partition can be read again", "failing_since", p.errSince)
+	}
 	p.err, p.errSince, p.retryAt, p.backoff = nil, time.Time{}, time.Time{}, 0
 }
 
