@@ -128,10 +128,5 @@ func (d *csvDecode[T]) Decode(r *batch.Record, into *T) error {
 }
 
 func (d *csvDecode[T]) isNull(text []byte) bool {
-	for _, n := range d.nulls {
-		if string(text) == n {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.nulls, func(n string) bool { return n == string(text) })
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,7 +192,7 @@ func (c *compiler) collect(s *structure, t reflect.Type, at []int, path string) 
 		if tag == "-" {
 			continue
 		}
-		in := append(at[:len(at):len(at)], i)
+		in := append(slices.Clip(at), i)
 		if sf.Anonymous && !tagged && sf.Type.Kind() == reflect.Struct && !isNull(sf.Type) && sf.Type != timeType &&
 			!reflect.PointerTo(sf.Type).Implements(textUnmarshalerType) {
 			if err := c.collect(s, sf.Type, in, path); err != nil {

@@ -98,9 +98,6 @@ type cutter struct {
 	tail   bool // the last record ended with the file: what comes next must be its line end
 }
 
-// eof is the end of a file as a cutter finds it. Behind a record it may be followed by more, once the file has grown.
-var eof = io.EOF
-
 var byteOrderMark = []byte("\ufeff")
 
 func newCutter(path string, framing emitter.Framing, size, most int) *cutter {
@@ -198,7 +195,7 @@ func (c *cutter) resume(ctx context.Context, next int64, fp fingerprint) error {
 		if err == nil {
 			_, err = h.cut(ctx, true)
 		}
-		if err := errors.Join(err, h.detach()); h.header == nil && err != nil && !errors.Is(err, eof) {
+		if err := errors.Join(err, h.detach()); h.header == nil && err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		c.header = h.header
@@ -213,7 +210,7 @@ func (c *cutter) resume(ctx context.Context, next int64, fp fingerprint) error {
 	}
 	c.s, c.info, c.pos, c.next = s, s.info, fp.bytes, next
 	if c.tail = last.b != '\n'; c.tail {
-		if err := c.fill(); err != nil && err != eof {
+		if err := c.fill(); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		if _, _, err := c.endTail(c.have); err != nil {
@@ -237,7 +234,7 @@ func (l *lastByte) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fill reads until the buffer is full or the file ends, which is eof.
+// fill reads until the buffer is full or the file ends, which is io.EOF: a file that grows may go on later.
 func (c *cutter) fill() error {
 	if len(c.buf) == 0 {
 		c.buf = make([]byte, c.size)
@@ -253,7 +250,7 @@ func (c *cutter) fill() error {
 	return nil
 }
 
-// cut returns the next records, at least one, or eof if there is none. final says that the file is complete: a last
+// cut returns the next records, at least one, or io.EOF if there is none. final says that the file is complete: a last
 // line without a line end is a record then. On any other error the records before it have been returned already.
 func (c *cutter) cut(ctx context.Context, final bool) (*block, error) {
 	for {
@@ -261,19 +258,20 @@ func (c *cutter) cut(ctx context.Context, final bool) (*block, error) {
 			return nil, err
 		}
 		err := c.fill()
-		if err != nil && err != eof {
+		if err != nil && !errors.Is(err, io.EOF) {
 			// What was read before the fault is whole, and counts.
 			if b, cutErr := c.take(false); b != nil || cutErr != nil {
 				return b, cutErr
 			}
 			return nil, err
 		}
-		b, cutErr := c.take(err == eof && final)
+		ended := err != nil
+		b, cutErr := c.take(ended && final)
 		switch {
 		case b != nil || cutErr != nil:
 			return b, cutErr
-		case err == eof:
-			return nil, eof
+		case ended:
+			return nil, io.EOF
 		case len(c.have) == len(c.buf): // a record that is larger than the buffer
 			if len(c.buf) > c.most {
 				return nil, c.tooLong()

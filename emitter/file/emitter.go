@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"sync"
@@ -325,7 +326,7 @@ func (e *Emitter) count(ctx context.Context, f *partition) (int64, error) {
 	}
 	n := c.next
 	e.closeCutter(c)
-	if errors.Is(err, eof) {
+	if errors.Is(err, io.EOF) {
 		return n, nil
 	}
 	err = f.located("count", n, err)
@@ -431,7 +432,7 @@ func (e *Emitter) took(f *partition, b *block, err error, final bool) {
 	f.open = false
 	e.open--
 	e.work.Broadcast() // another file may be opened
-	if errors.Is(err, eof) {
+	if errors.Is(err, io.EOF) {
 		f.ended = true
 		if e.bounded && !final && f.size > f.pos {
 			f.ended = false // Ends was asked while the worker looked

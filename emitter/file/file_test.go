@@ -39,9 +39,7 @@ func begin(t fataler, em *Emitter, saved map[batch.Partition]batch.Position) (*r
 		ps = append(ps, p)
 	}
 	r := &run{t: t, em: em, at: map[batch.Partition]batch.Position{}}
-	for p, pos := range saved {
-		r.at[p] = pos
-	}
+	maps.Copy(r.at, saved)
 	starts, err := em.Open(context.Background(), ps, len(ps) == 0)
 	if err != nil {
 		return r, errors.Join(err, em.Close(context.Background()))
@@ -645,13 +643,9 @@ func TestReadAheadIsBounded(t *testing.T) {
 
 // TestAnySplit reads random content in random batches with restarts, growth and dropped batches between them, and
 // compares with a plain split of the text.
-func TestAnySplit(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "file")
-		if err != nil {
-			t.Fatalf("%v", err)
-		}
-		defer os.RemoveAll(dir)
+func TestAnySplit(outer *testing.T) {
+	rapid.Check(outer, func(t *rapid.T) {
+		dir := outer.TempDir()
 		path := filepath.Join(dir, "f")
 		line := rapid.StringOfN(rapid.SampledFrom([]rune("ab\"é\r ")), 0, 90, -1)
 		var want []string
@@ -739,4 +733,58 @@ func BenchmarkReadAhead(b *testing.B) {
 		}
 	}
 	b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
+
+// TestManyCompressedGoOn restarts in the middle of more files than may be open.
+func TestManyCompressedGoOn(t *testing.T) {
+	dir := t.TempDir()
+	var globs []string
+	for i := range 6 {
+		name := fmt.Sprintf("f%d%s", i, []string{".gz", ".zst", ".csv"}[i%3])
+		globs = append(globs, name)
+		var text strings.Builder
+		for j := range 40 {
+			fmt.Fprintf(&text, "%s record %d\n", name, j)
+		}
+		write(t, filepath.Join(dir, name), text.String())
+	}
+	want := func(name string, from, n int) (ws []string) {
+		for j := range n {
+			ws = append(ws, fmt.Sprintf("%s record %d", name, from+j))
+		}
+		return ws
+	}
+	saved := map[batch.Partition]batch.Position{}
+	for done := 0; done < 40; done += 10 {
+		r := mustBegin(t, open(t, dir, emitter.Lines, globs...), maps.Clone(saved))
+		for _, g := range globs {
+			r.want(part(g), want(g, done, 10)...)
+		}
+		saved = r.at
+		r.close()
+	}
+}
+
+// TestPlanGoesBackBelowCommitted plans from offsets whose records are no longer held, while workers are at it.
+func TestPlanGoesBackBelowCommitted(t *testing.T) {
+	for _, name := range []string{"f", "f.gz"} {
+		dir := t.TempDir()
+		var text strings.Builder
+		var all []string
+		for i := range 300 {
+			all = append(all, fmt.Sprintf("record %d", i))
+			text.WriteString(all[i] + "\n")
+		}
+		write(t, filepath.Join(dir, name), text.String())
+		p := part(name)
+		r := mustBegin(t, open(t, dir, emitter.Lines, name), nil)
+		for _, n := range []int64{0, 250, 13, 299, 100, 0} {
+			r.at[p] = batch.Position{Partition: p, Next: n}
+			r.want(p, all[n:min(int(n)+20, 300)]...)
+			for _, from := range []int64{200, 0, 150, 0} { // no time to read between them
+				r.em.Plan(p, from, emitter.Limit{Records: 1})
+			}
+		}
+		r.close()
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/tridentd/tridentd/batch"
@@ -156,7 +157,7 @@ func (c *cursor) read(ctx context.Context, f *partition, r batch.Range, yield fu
 func (c *cursor) advance(ctx context.Context, f *partition, r batch.Range) error {
 	b, err := c.cut.cut(ctx, true)
 	switch {
-	case errors.Is(err, eof):
+	case errors.Is(err, io.EOF):
 		return unreplayable(fmt.Errorf("[%d,%d) is to be read again, the file holds %d records", r.Start, r.End, c.cut.next),
 			"put the file back as it was").At(f.id, r.Start)
 	case err != nil:

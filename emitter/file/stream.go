@@ -84,15 +84,14 @@ type reader func(p []byte) (int, error)
 
 func (r reader) Read(p []byte) (int, error) {
 	n, err := r(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = decompressing(err)
 	}
 	return n, err
 }
 
 func decompressing(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return err
 	}
 	return &damage{err}

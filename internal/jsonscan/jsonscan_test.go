@@ -91,8 +91,7 @@ func TestScanRefuses(t *testing.T) {
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%.40s\n got %v\nwant %s", c.doc, err, c.want)
 		}
-		var e *Error
-		if !errors.As(err, &e) {
+		if _, ok := errors.AsType[*Error](err); !ok {
 			t.Errorf("%.40s: %T is no *Error", c.doc, err)
 		}
 	}
