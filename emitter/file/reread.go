@@ -40,13 +40,15 @@ func (e *Emitter) Read(ctx context.Context, r batch.Range, yield func(*batch.Chu
 
 // yield passes on the block's part of r.
 func (b *block) yield(ctx context.Context, r batch.Range, yield func(*batch.Chunk) error) error {
+	from, end := max(r.Start, b.base), min(r.End, b.next())
 	c := chunks.Get().(*batch.Chunk)
+	used := min(end-from, chunkRecords)
 	defer func() {
-		clear(c.Records[:cap(c.Records)]) // the pool must not keep blocks alive
+		clear(c.Records[:used]) // the pool must not keep blocks alive
 		chunks.Put(c)
 	}()
 	c.Fields = b.fields
-	for from, end := max(r.Start, b.base), min(r.End, b.next()); from < end; {
+	for from < end {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
