@@ -1,7 +1,6 @@
 package agg
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -56,7 +55,7 @@ func (s status) err() error {
 	case countOverflow:
 		return errCount
 	case sumOverflow:
-		return decimal.ErrRange
+		return errSumDigits
 	case cannotHold:
 		return errors.New("a value that can't be stored")
 	}
@@ -202,11 +201,14 @@ func (c *Counter) load(cells []byte) (rest []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n, w := binary.Varint(b)
+	n, w := readInt128(b)
 	if w <= 0 {
 		return nil, errCut
 	}
-	c.n = n
+	var ok bool
+	if c.n, ok = n.Int64(); !ok {
+		return nil, errCount
+	}
 	return b[w:], nil
 }
 
@@ -247,7 +249,7 @@ func (s *numbers) add(k kind, p unsafe.Pointer) {
 		}
 		s.num.Lo = math.Float64bits(sum)
 	case k == kindDecimal:
-		d, err := s.dec.Add(*(*decimal.Decimal)(p))
+		d, err := AddDecimal(s.dec, *(*decimal.Decimal)(p))
 		if err != nil {
 			s.bad = sumOverflow
 			return

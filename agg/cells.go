@@ -10,7 +10,9 @@
 // gives what queries show.
 //
 // Merge is exactly associative for the cells that Exact names: any grouping of the same sequence of deltas gives
-// the same bytes. The order of the sequence is kept by all callers, since first, last and collect depend on it; float
+// the same bytes. It also can't fail on what was written: counts and sums of integers have 128 bits, and a batch's sums of
+// decimals are bounded (AddDecimal), so that what is too large shows in the batch that brings it, before its commit, and
+// never in a store that merges later. The order of the sequence is kept by all callers, since first, last and collect depend on it; float
 // sums depend on the grouping too and are therefore only ever combined as the batches are recorded.
 //
 // # Declaring aggregates
@@ -28,13 +30,14 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/state"
 )
 
 // tag begins a cell.
 type tag byte
 
 const (
-	tagCount      tag = 1 + iota // varint: the count
+	tagCount      tag = 1 + iota // varint of up to 128 bits: the count
 	tagSumInt                    // uvarint: number of values; varint of up to 128 bits: their sum
 	tagSumFloat                  // uvarint; 8 bytes, little endian
 	tagSumDecimal                // uvarint; decimal as a binary value
@@ -80,8 +83,8 @@ func (t tag) exact() bool {
 var (
 	errCut       = errors.New("it is cut off")
 	errTooMany   = errors.New("more values than an int64 counts")
-	errWide      = errors.New("the sum is beyond 128 bits")
-	errCount     = errors.New("the count is beyond int64")
+	errWide      = errors.New("it is beyond 128 bits")
+	errCount     = errors.New("it is beyond int64")
 	errNotMerged = errors.New("only its pipeline can combine it")
 )
 
@@ -89,6 +92,15 @@ var (
 // fails, with a *batch.Error, if the rows don't fit together (CodeStoreDamaged) or a result leaves its range
 // (CodeOverflow); dst is worth nothing then.
 func Merge(dst, a, b []byte) ([]byte, error) { return mergeNamed(dst, a, b, nil) }
+
+// Merger returns Merge with errors that name the columns.
+func Merger(cols []state.Column) func(dst, a, b []byte) ([]byte, error) {
+	names := make([]string, len(cols))
+	for i, c := range cols {
+		names[i] = c.Name
+	}
+	return func(dst, a, b []byte) ([]byte, error) { return mergeNamed(dst, a, b, names) }
+}
 
 // mergeNamed is Merge that knows the cells' names for its errors.
 func mergeNamed(dst, a, b []byte, names []string) ([]byte, error) {
@@ -112,16 +124,15 @@ func mergeNamed(dst, a, b []byte, names []string) ([]byte, error) {
 func mergeCell(dst []byte, t tag, a, b []byte) (merged, restA, restB []byte, err error) {
 	switch t {
 	case tagCount:
-		x, n := binary.Varint(a)
-		y, m := binary.Varint(b)
+		x, n := readInt128(a)
+		y, m := readInt128(b)
 		if n <= 0 || m <= 0 {
 			return dst, nil, nil, errCut
 		}
-		sum, ok := addCount(x, y)
-		if !ok {
-			return dst, nil, nil, errCount
+		if !x.AddWide(y) {
+			return dst, nil, nil, errWide
 		}
-		return binary.AppendVarint(dst, sum), a[n:], b[m:], nil
+		return appendInt128(dst, x), a[n:], b[m:], nil
 	case tagSumInt, tagAvgInt:
 		x, a, err := readIntSum(a)
 		if err != nil {
@@ -281,7 +292,7 @@ func Exact(cells []byte) bool {
 func skip(t tag, b []byte) (rest []byte, err error) {
 	switch t {
 	case tagCount:
-		_, n := binary.Varint(b)
+		_, n := readInt128(b)
 		if n <= 0 {
 			return nil, errCut
 		}
@@ -323,11 +334,11 @@ func Results(dst []value.Value, cells []byte) ([]value.Value, error) {
 func result(dst []value.Value, t tag, b []byte) ([]value.Value, []byte, error) {
 	switch t {
 	case tagCount:
-		n, w := binary.Varint(b)
+		n, w := readInt128(b)
 		if w <= 0 {
 			return dst, nil, errCut
 		}
-		return append(dst, value.IntOf(n)), b[w:], nil
+		return append(dst, value.WideIntOf(n.Hi, n.Lo)), b[w:], nil
 	case tagSumInt, tagAvgInt:
 		s, rest, err := readIntSum(b)
 		if err != nil {
@@ -395,7 +406,7 @@ func result(dst []value.Value, t tag, b []byte) ([]value.Value, []byte, error) {
 // cellError makes a *batch.Error of what went wrong with the cell at index i.
 func cellError(names []string, i int, t tag, err error) error {
 	switch {
-	case errors.Is(err, errWide), errors.Is(err, errCount), errors.Is(err, errTooMany), errors.Is(err, decimal.ErrRange):
+	case errors.Is(err, errWide), errors.Is(err, errCount), errors.Is(err, errTooMany), errors.Is(err, errSumDigits), errors.Is(err, decimal.ErrRange):
 		return overflow(cellName(names, i), fmt.Errorf("%s: %w", t, err))
 	case errors.Is(err, errNotMerged):
 		return batch.NewError(batch.Permanent, batch.CodeInternal, cellName(names, i), fmt.Errorf("%s: %w", t, err), "")

@@ -16,6 +16,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/state"
 )
 
 // kinds of cells for the property tests: each makes a delta of given values (nil for null) and says what the values
@@ -305,6 +306,58 @@ func TestMixedNumbersMerge(t *testing.T) {
 	})
 }
 
+// TestStoresCanAlwaysMerge: what is written as merge operands can't overflow afterwards, when it is too late.
+func TestStoresCanAlwaysMerge(t *testing.T) {
+	count, err := agg.Merge(nil, agg.AppendCount(nil, math.MaxInt64), agg.AppendCount(nil, math.MaxInt64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantResults(t, count, `18446744073709551614`)
+
+	// The largest sum of decimals that a batch may bring, 10^6 times.
+	largest, err := decimal.Parse(strings.Repeat("9", 980) + "." + strings.Repeat("9", 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agg.AddDecimal(decimal.Decimal{}, largest); err != nil {
+		t.Fatal(err)
+	}
+	million, err := largest.Mul(decimal.FromInt(1_000_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agg.Merge(nil, agg.AppendSumDecimal(nil, million, 1_000_000), agg.AppendSumDecimal(nil, largest, 1)); err != nil {
+		t.Error(err)
+	}
+	for _, over := range []string{"1e980", "-1e980", "1e999", strings.Repeat("9", 981)} {
+		d, err := decimal.Parse(over)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := agg.AddDecimal(decimal.Decimal{}, d); err == nil {
+			t.Errorf("%.20s is taken", over)
+		}
+		var s agg.NumberSum
+		if s.AddDecimal(d) == nil {
+			t.Errorf("%.20s is taken", over)
+		}
+	}
+	if _, err := agg.AddDecimal(largest, largest); err == nil {
+		t.Error("a sum of 981 digits is taken")
+	}
+}
+
+func TestMergerNamesTheColumns(t *testing.T) {
+	merge := agg.Merger([]state.Column{{Name: "n"}, {Name: "total"}})
+	row := func(n int64) []byte {
+		return agg.AppendSumInt(agg.AppendCount(nil, 1), math.MaxInt64, math.MaxUint64, n)
+	}
+	_, err := merge(nil, row(1), row(1))
+	if err == nil || !strings.Contains(err.Error(), "aggregate total: a sum of integers: it is beyond 128 bits") {
+		t.Error(err)
+	}
+}
+
 func TestNaNAndZero(t *testing.T) {
 	f := value.FloatOf
 	nan, negZero := f(math.NaN()), f(math.Copysign(0, -1))
@@ -346,7 +399,6 @@ func TestMergeErrors(t *testing.T) {
 		{"other tags", agg.AppendCount(nil, 1), agg.AppendSumInt(nil, 0, 1, 1), batch.CodeStoreDamaged, "aggregate 1: a count and a sum of integers can't be combined"},
 		{"lengths", agg.AppendCount(nil, 1), nil, batch.CodeStoreDamaged, "differ in length"},
 		{"second cell", agg.AppendCount(agg.AppendCount(nil, 1), 1), agg.AppendCount(agg.AppendCount(nil, 1), 1)[:3], batch.CodeStoreDamaged, "aggregate 2"},
-		{"count", agg.AppendCount(nil, math.MaxInt64), agg.AppendCount(nil, 1), batch.CodeOverflow, "beyond int64"},
 		{"sum", agg.AppendSumInt(nil, math.MaxInt64, math.MaxUint64, 1), agg.AppendSumInt(nil, 0, 1, 1), batch.CodeOverflow, "beyond 128 bits"},
 		{"negative sum", agg.AppendSumInt(nil, math.MinInt64, 0, 1), agg.AppendSumInt(nil, -1, math.MaxUint64, 1), batch.CodeOverflow, "beyond 128 bits"},
 		{"number of values", agg.AppendAvgInt(nil, 0, 0, math.MaxInt64), agg.AppendAvgInt(nil, 0, 1, 1), batch.CodeOverflow, "more values"},

@@ -116,6 +116,28 @@ func readFloatSum(b []byte) (s floatSum, rest []byte, err error) {
 	return s, b[8:], nil
 }
 
+// maxSumDigits bounds the digits before the decimal point of what a partition's values of one batch add up to. Fewer
+// than 10^20 such sums stay within decimal.MaxDigits, so that a store that merges them later can't fail.
+const maxSumDigits = decimal.MaxDigits - 20
+
+var errSumDigits = fmt.Errorf("the sum has more than %d digits before the decimal point", maxSumDigits)
+
+// AddDecimal adds d to what a combiner has added up of a partition's values, for AppendSumDecimal and
+// AppendAvgDecimal. It fails before the sum is too large for states to go on with.
+func AddDecimal(sum, d decimal.Decimal) (decimal.Decimal, error) {
+	sum, err := sum.Add(d)
+	if err != nil {
+		return sum, err
+	}
+	if _, exp, small := sum.Small(); small && exp <= maxSumDigits-20 {
+		return sum, nil // no int64 has 20 digits
+	}
+	if sum.IntDigits() > maxSumDigits {
+		return sum, errSumDigits
+	}
+	return sum, nil
+}
+
 // decimalSum is the payload of sums and means of decimals.
 type decimalSum struct {
 	n   int64
@@ -188,7 +210,13 @@ func (s *NumberSum) AddFloat(f float64) error { return s.floats.merge(floatSum{n
 
 // AddDecimal adds a decimal.
 func (s *NumberSum) AddDecimal(d decimal.Decimal) error {
-	return s.decimals.merge(decimalSum{n: 1, sum: d})
+	sum, err := AddDecimal(s.decimals.sum, d)
+	if err != nil {
+		return err
+	}
+	s.decimals.n++
+	s.decimals.sum = sum
+	return nil
 }
 
 // Add adds a number of any kind and passes over null. Anything else is an error.

@@ -169,6 +169,20 @@ func (d Decimal) IsZero() bool { return d.coef == 0 && d.wide == nil }
 // IsInt tells whether d has no digits after the decimal point.
 func (d Decimal) IsInt() bool { return d.exp >= 0 }
 
+// IntDigits returns the number of digits before the decimal point, 0 if there are none but zeros.
+func (d Decimal) IntDigits() int {
+	n := int(d.exp)
+	switch {
+	case d.IsZero():
+		return 0
+	case d.wide != nil:
+		n += bigDigits(d.wide)
+	default:
+		n += digits(abs(d.coef))
+	}
+	return max(n, 0)
+}
+
 // Small returns the coefficient and exponent of a number whose coefficient fits an int64; ok = false for others.
 func (d Decimal) Small() (coef int64, exp int32, ok bool) { return d.coef, d.exp, d.wide == nil }
 

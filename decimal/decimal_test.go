@@ -131,6 +131,17 @@ func TestConversions(t *testing.T) {
 	}
 }
 
+func TestIntDigits(t *testing.T) {
+	for in, want := range map[string]int{
+		"0": 0, "0.5": 0, "-0.001": 0, "9.99": 1, "-10": 2, "1e999": 1000, "12345678901234567890.5": 20, "9223372036854775807": 19,
+		"9223372036854775808": 19, "1e-1000": 0, "99999999999999999999": 20, "100000000000000000001": 21,
+	} {
+		if got := parse(t, in).IntDigits(); got != want {
+			t.Errorf("%s: %d digits, want %d", in, got, want)
+		}
+	}
+}
+
 func TestJSON(t *testing.T) {
 	var v struct{ A, B decimal.Decimal }
 	if err := json.Unmarshal([]byte(`{"A": 12345678901234567890.10, "B": "-0.50"}`), &v); err != nil {
