@@ -210,7 +210,7 @@ func (a *decimalSumAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
 			continue
 		}
 		s := &a.s[groups[k]]
-		sum, err := s.sum.Add(c.Dec[i])
+		sum, err := agg.AddDecimal(s.sum, c.Dec[i])
 		if err != nil {
 			return groups[k], err
 		}
