@@ -355,6 +355,13 @@ func TestJoinedAndCutGzip(t *testing.T) {
 	wantError(t, r.em.Err(), batch.CodeFileDamaged)
 	r.close()
 
+	// Cut below the position.
+	if err := os.WriteFile(path, whole[:15], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = begin(t, open(t, dir, emitter.Lines, "f.gz"), saved)
+	wantError(t, err, batch.CodeFileDamaged, fmt.Sprintf("damaged before record %d, where reading was to go on", readable))
+
 	if err := os.WriteFile(path, whole, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -138,9 +138,13 @@ func (f *partition) located(op string, record int64, err error) error {
 		e.Remedy = "put the file back as it was (it may have grown at its end), give the new content another name, or start over in an empty data directory"
 	case errors.As(err, &dam):
 		e.Kind, e.Code = batch.Permanent, batch.CodeFileDamaged
-		e.Err = fmt.Errorf("damaged behind record %d: %w", record-1, err)
-		if record == 0 {
+		switch {
+		case op == "open":
+			e.Err = fmt.Errorf("damaged before record %d, where reading was to go on: %w", record, err)
+		case record == 0:
 			e.Err = fmt.Errorf("damaged before its first record: %w", err)
+		default:
+			e.Err = fmt.Errorf("damaged behind record %d: %w", record-1, err)
 		}
 		e.Remedy = "put a whole copy of the file in its place and start again; what was committed stays, and reading goes on behind it"
 	case errors.As(err, &irr):
