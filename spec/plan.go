@@ -85,15 +85,16 @@ func (p *Pipeline) opener(id string, c connector) func(plan.Env) (emitter.Emitte
 }
 
 func (o *output) exchange() *plan.Exchange {
+	merge := agg.Merger(o.schema.Values)
 	return &plan.Exchange{
-		Name: o.stream.name, Merge: agg.Merge, FormatKey: formatKey,
+		Name: o.stream.name, Merge: merge, FormatKey: formatKey,
 		State: &plan.State{
 			Schema: o.schema, Mergeable: o.exact(), TimeSources: o.timeSources,
 			Update: func(dst, old, delta []byte) ([]byte, bool, error) {
 				if old == nil {
 					return append(dst, delta...), true, nil
 				}
-				v, err := agg.Merge(dst, old, delta)
+				v, err := merge(dst, old, delta)
 				return v, true, err
 			},
 		},
