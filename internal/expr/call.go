@@ -171,9 +171,8 @@ func (c *compiler) call(x *ast.CallNode) operand {
 		return c.errorf(x, "name it under aggregate: and use its result in a stream behind", "%s() is an aggregate, it has no value at a row", name)
 	}
 	if !known {
-		known := slices.AppendSeq([]string{"coalesce"}, maps.Keys(functions))
-		slices.Sort(known)
-		return c.errorf(x, didYouMean(name, known), "unknown function %s()", name)
+		names := append(slices.Sorted(maps.Keys(functions)), "coalesce")
+		return c.errorf(x, didYouMean(name, names), "unknown function %s()", name)
 	}
 	if !ok {
 		return operand{node: x}

@@ -98,7 +98,7 @@ func (s *Scope) has(name string) bool {
 
 // IsRecord tells whether there are fields "name.…".
 func (s *Scope) IsRecord(name string) bool {
-	for n := range s.fields {
+	for n := range s.fields { // order: one is enough
 		if strings.HasPrefix(n, name+".") {
 			return true
 		}
