@@ -98,7 +98,7 @@ func (r Retry) backoff(seed uint64, txid batch.Txid, n uint32) time.Duration {
 	d = min(d, limit)
 	b := batch.Batch{Seed: seed}
 	jitter := time.Duration(b.Rand("backoff", batch.Partition{Number: int32(n)}, int64(txid)).Float64() * float64(d/4))
-	return min(d+jitter, r.Max).Truncate(time.Millisecond)
+	return max(min(d+jitter, r.Max).Truncate(time.Millisecond), r.Min)
 }
 
 // seedOf derives the seed of a batch from the pipeline's.

@@ -6,7 +6,7 @@ import (
 	"github.com/tridentd/tridentd/coordinator/coordtest"
 )
 
-// TestScripts replays testdata: a file per behaviour. `go test ./coordinator -rewrite` writes the actions anew.
+// TestScripts replays testdata/scripts: a file per behaviour. `go test ./coordinator -rewrite` writes the actions anew.
 func TestScripts(t *testing.T) {
-	coordtest.Script(t, "testdata")
+	coordtest.Script(t, "testdata/scripts")
 }

@@ -183,6 +183,9 @@ func (s *Sim) produce() {
 	s.setup.Records -= n
 	s.w.Produce(s.r.IntN(s.setup.World.Partitions), n)
 	s.schedule(s.delay(), false, s.fetch)
+	if s.chance(100) && !s.dead {
+		s.step(coordinator.Due{At: s.now.Add(s.delay())})
+	}
 	if s.setup.Records > 0 {
 		s.schedule(time.Duration(s.r.IntN(int(2*s.setup.Trouble/40))), false, s.produce)
 	}
