@@ -357,7 +357,7 @@ func (e *Emitter) Close(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	errs := []error{e.cursors.close()}
-	for _, f := range e.parts {
+	for _, f := range e.parts { // order: each file is closed, whatever closing another says
 		errs = append(errs, f.cut.detach())
 	}
 	return errors.Join(errs...)
