@@ -270,7 +270,7 @@ func TestManyInFlightAndOneFails(t *testing.T) {
 		}
 		x.Signal()
 		go func() {
-			for !w.Done() {
+			for began := time.Now(); !w.Done() && time.Since(began) < time.Hour; {
 				time.Sleep(10 * time.Millisecond)
 			}
 			r.Drain()
