@@ -557,8 +557,13 @@ func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *win
 		case fresh:
 			out.keys = append(out.keys, col.typ)
 			out.schema.Key = append(out.schema.Key, state.Column{Name: col.name, Type: col.typ.Kind.String()})
-		case i < len(out.keys) && out.keys[i].Kind != col.typ.Kind:
-			c.disagree(st, col.name, out.keys[i], col.typ)
+		case i < len(out.keys):
+			k, ok := merged(out.keys[i].Kind, col.typ.Kind)
+			if !ok {
+				c.disagree(st, col.name, out.keys[i], col.typ)
+			} else if k != out.keys[i].Kind {
+				out.keys[i], out.schema.Key[i].Type = expr.Any, vec.Any.String()
+			}
 		}
 	}
 	for i, a := range st.aggs {
@@ -586,8 +591,16 @@ func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *win
 		}
 		if fresh {
 			out.values = append(out.values, v)
-		} else if i < len(out.values) && out.values[i].arg != v.arg {
-			c.disagree(st, a.fn+"() for "+a.name, expr.Type{Type: vec.Type{Kind: out.values[i].arg}}, expr.Type{Type: vec.Type{Kind: v.arg}})
+			continue
+		}
+		if i >= len(out.values) {
+			continue // an earlier one was wrong, and reported
+		}
+		w := &out.values[i]
+		if k, ok := merged(w.arg, v.arg); !ok {
+			c.disagree(st, a.n.text, expr.Type{Type: vec.Type{Kind: w.arg}}, expr.Type{Type: vec.Type{Kind: v.arg}})
+		} else if w.arg = k; w.typ.Type != v.typ.Type {
+			w.typ = expr.Any
 		}
 	}
 }
@@ -601,6 +614,18 @@ func argKind(fn string, k vec.Kind) vec.Kind {
 		return vec.Any
 	}
 	return k
+}
+
+// merged is the kind of a column that has one kind in one merged stream and another in another: a declared and an
+// undeclared field can meet, two declared ones of different types can't.
+func merged(a, b vec.Kind) (k vec.Kind, ok bool) {
+	switch {
+	case a == b:
+		return a, true
+	case a == vec.Any || b == vec.Any:
+		return vec.Any, true
+	}
+	return 0, false
 }
 
 func (c *checker) disagree(st *stepDecl, what string, a, b expr.Type) {

@@ -76,9 +76,15 @@ func pathsField() *field {
 		doc: "Files, or patterns with `*` and `?`; relative ones are relative to the pipeline's file. `.gz` and `.zst` are unpacked. Each file is a partition; its offsets are record numbers."}
 }
 
-func decodeField() *field {
-	return &field{name: "decode", kind: kindEnum, enum: []string{"json", "csv", "string", "bytes"}, laterEnum: []string{"avro", "protobuf"},
-		doc: "What a record's value is. `json`: one document; an object gives its fields, anything else the field `value`. `csv`: delimited text behind a header line. `string`: UTF-8 text, in the field `value`. `bytes`: bytes as they are, in the field `value`.",
+func sourceDecode() *field {
+	f := decodeField("What a record's value is. `json`: one document; an object gives its fields, anything else the field `value`. `csv`: delimited text behind a header line. `string`: UTF-8 text, in the field `value`. `bytes`: bytes as they are, in the field `value`.")
+	f.enum = append(f.enum, "string", "bytes")
+	f.laterEnum = []string{"avro", "protobuf"}
+	return f
+}
+
+func decodeField(doc string) *field {
+	return &field{name: "decode", kind: kindEnum, enum: []string{"json", "csv"}, doc: doc,
 		enumOr: &field{kind: kindObject, fields: []*field{
 			{name: "csv", kind: kindObject, operator: true, doc: "CSV with options.", fields: []*field{
 				{name: "null_values", kind: kindList, item: &field{kind: kindString}, def: "none", example: `null_values: ["NA", ""]`, doc: "Texts that stand for null, in every column."},
@@ -114,7 +120,7 @@ func sourceField() *field {
 			{name: "partitions", kind: kindInt, min: 1, def: "1", doc: "The number of partitions."},
 			{name: "count", kind: kindInt, min: 0, def: "0, no end", doc: "Records in all."},
 		}},
-		decodeField(),
+		sourceDecode(),
 		typesField(),
 		{name: "time", kind: kindObject, doc: "Event time. Windows need it.", fields: []*field{
 			{name: "field", kind: kindField, required: true, doc: "The field that holds a record's time; its declared type must be timestamp."},
@@ -131,7 +137,7 @@ func stateField() *field {
 	return &field{name: "state", kind: kindObject, fields: []*field{
 		{name: "static", kind: kindObject, operator: true, doc: "A table that is read whole when the pipeline starts, for `lookup`.", fields: []*field{
 			{name: "file", kind: kindObject, operator: true, required: true, doc: "The files that hold the table.", fields: []*field{pathsField()}},
-			decodeField(),
+			decodeField("What the rows are: JSON objects, one a line, or CSV records behind a header line."),
 			typesField(),
 			{name: "key", kind: kindField, required: true, doc: "The field by which rows are looked up. Each of its values may occur once."},
 		}},
@@ -144,7 +150,7 @@ func stateField() *field {
 func streamField() *field {
 	return &field{name: "stream", kind: kindObject, fields: []*field{
 		{name: "from", kind: kindList, required: true, item: &field{kind: kindName}, example: "from: [orders, returns]",
-			doc: "The source or stream whose rows this stream takes. A list merges them: each row of each of them, in no order that results could depend on across partitions."},
+			doc: "The source or stream whose rows this stream takes. A list merges them: every row of each."},
 		{name: "steps", kind: kindList, required: true, item: stepField(), doc: "What is done with each row, in this order. A step is one operator and its options."},
 	}}
 }

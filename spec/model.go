@@ -303,11 +303,8 @@ func (b *modeler) static(name string, n *node) *staticDecl {
 	}
 	s := &staticDecl{name: name, at: n.keyAt, key: settings.get("key"), paths: settings.get("file").get("paths")}
 	s.decode = b.decode(settings, "state "+name)
-	if v := settings.get("decode"); v == nil && settings.has("decode") {
-	} else if v == nil {
+	if !settings.has("decode") {
 		b.add(settings.keyAt, "", "state %s needs decode: csv or json", name)
-	} else if s.decode.kind == "string" || s.decode.kind == "bytes" {
-		b.add(v.at, "", "a static table is csv or json")
 	}
 	return s
 }

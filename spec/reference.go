@@ -77,7 +77,7 @@ func settingsTable(b *strings.Builder, f *field) {
 		}
 		def := c.def
 		switch {
-		case c.required && !c.operator:
+		case c.required:
 			def = "**required**"
 		case def == "":
 			def = "–"

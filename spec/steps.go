@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
@@ -44,10 +45,11 @@ func (t *task) newStep(o *op) stepRun {
 	case "filter":
 		return &filterRun{t: t, f: f, label: o.label, p: compiled(expr.CompileFilter(o.exprs[0].e, o.scope))}
 	case "set":
-		s := &setRun{t: t, f: f, label: o.label}
+		s := &setRun{t: t, f: f, label: o.label, in: vec.Rows{Cols: slices.Clone(f.rows.Cols)}}
 		for i, x := range o.exprs {
 			s.programs = append(s.programs, compiled(expr.Compile(x.e, o.scope)))
 			s.into = append(s.into, f.rows.Cols[o.into[i]])
+			s.in.Cols[o.into[i]] = nil
 		}
 		return s
 	case "flat_map":
@@ -142,14 +144,16 @@ type setRun struct {
 	f        *frameRun
 	label    string
 	programs []*expr.Program
+	in       vec.Rows // the frame's rows without the columns that the step computes
 	into     []*vec.Column
 }
 
 func (s *setRun) begin(*plan.TaskContext) {}
 
 func (s *setRun) run(sel []int32) []int32 {
+	s.in.N = s.f.rows.N
 	for i, p := range s.programs {
-		p.Eval(s.t.evaluates(s.f, s.label), &s.f.rows, sel, s.into[i])
+		p.Eval(s.t.evaluates(s.f, s.label), &s.in, sel, s.into[i])
 		sel = s.t.without(s.f, sel, s.label)
 	}
 	return sel
