@@ -120,11 +120,11 @@ func (c *compiler) comparison(x *ast.BinaryNode, l, r operand) operand {
 	l, r = c.sameNumbers(l, r)
 	lk, rk := l.t.Kind, r.t.Kind
 	switch {
-	case lk == vec.Null || rk == vec.Null:
+	case l.isNil() || r.isNil():
 		if !equality {
 			return c.errorOp(x, "== nil and != nil test for nil", "%s with nil is never true", x.Operator)
 		}
-		if lk == vec.Null {
+		if l.isNil() {
 			l = r
 		}
 		return c.made(x, Bool.NotNull(), &nullKernel{x: l.k, want: op == equal}, true, l)
@@ -286,6 +286,7 @@ type compareKernel struct {
 	constant   bool // the right side is val
 	val        value.Value
 	bufL, bufR vec.Column
+	some       []int32    // the rows without nulls
 	result     vec.Column // of a filter
 }
 
@@ -293,6 +294,17 @@ func (k *compareKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Colu
 	a, b := k.l.eval(m, sel, &k.bufL), k.r.eval(m, sel, &k.bufR)
 	out.Reset(tBool, m.n)
 	o := out.Bool
+	if a.HasNulls() || b.HasNulls() {
+		k.some = k.some[:0]
+		for _, r := range sel {
+			if x, y := a.IsNull(int(r)), b.IsNull(int(r)); x || y {
+				o[r] = k.nulls(x, y)
+			} else {
+				k.some = append(k.some, r)
+			}
+		}
+		sel = k.some
+	}
 	switch lk, rk := a.Type.Kind, b.Type.Kind; {
 	case lk != rk && lk == vec.Int:
 		for _, r := range sel {
@@ -318,13 +330,6 @@ func (k *compareKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Colu
 	case lk == vec.Decimal:
 		for _, r := range sel {
 			o[r] = outcomeOf(a.Dec[r].Cmp(b.Dec[r]))&k.op != 0
-		}
-	}
-	if a.HasNulls() || b.HasNulls() {
-		for _, r := range sel {
-			if x, y := a.IsNull(int(r)), b.IsNull(int(r)); x || y {
-				o[r] = k.nulls(x, y)
-			}
 		}
 	}
 	return out
@@ -376,32 +381,31 @@ func compareInto[T int64 | float64](o []bool, a, b []T, sel []int32, op outcome)
 }
 
 func (k *compareKernel) filter(m *machine, sel, dst []int32) []int32 {
+	if !k.constant {
+		return truths(k.eval(m, sel, &k.result), sel, dst)
+	}
 	a := k.l.eval(m, sel, &k.bufL)
-	// With nulls, equality isn't decided by the values alone.
-	if k.constant && (!a.HasNulls() || k.op != notEqual) {
-		start := len(dst)
-		switch a.Type.Kind {
-		case vec.Int:
-			dst = filterConst(dst, a.Int, k.val.Int(), sel, k.op)
-		case vec.Time:
-			dst = filterConst(dst, a.Int, k.val.Nanos(), sel, k.op)
-		case vec.Float:
-			dst = filterConst(dst, a.Float, k.val.Float(), sel, k.op)
-		case vec.String:
-			dst = filterString(dst, a.Str, k.val.Str(), sel, k.op)
-		default:
+	if a.HasNulls() {
+		if k.op == notEqual { // which is true for null
 			return truths(k.eval(m, sel, &k.result), sel, dst)
 		}
-		if a.HasNulls() {
-			kept := dst[start:start]
-			for _, r := range dst[start:] {
-				if !a.Null[r] {
-					kept = append(kept, r)
-				}
+		start := len(dst)
+		for _, r := range sel {
+			if !a.Null[r] {
+				dst = append(dst, r)
 			}
-			dst = dst[:start+len(kept)]
 		}
-		return dst
+		sel, dst = dst[start:], dst[:start]
+	}
+	switch a.Type.Kind {
+	case vec.Int:
+		return filterConst(dst, a.Int, k.val.Int(), sel, k.op)
+	case vec.Time:
+		return filterConst(dst, a.Int, k.val.Nanos(), sel, k.op)
+	case vec.Float:
+		return filterConst(dst, a.Float, k.val.Float(), sel, k.op)
+	case vec.String:
+		return filterString(dst, a.Str, k.val.Str(), sel, k.op)
 	}
 	return truths(k.eval(m, sel, &k.result), sel, dst)
 }

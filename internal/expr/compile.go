@@ -33,6 +33,9 @@ type operand struct {
 
 func (o operand) bad() bool { return o.k == nil }
 
+// isNil tells whether o is nil at every row.
+func (o operand) isNil() bool { return o.t.Kind == vec.Null || o.constant && o.val.IsNull() }
+
 // errorf reports a mistake at the beginning of n.
 func (c *compiler) errorf(n ast.Node, hint, format string, args ...any) operand {
 	return c.errorAt(c.e.at(leftmost(n)), n, hint, format, args...)

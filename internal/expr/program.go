@@ -83,8 +83,11 @@ func (p *Program) Type() Type { return p.typ }
 
 // Eval computes the expression for the rows in sel, nil for all rows, and makes out a column of in.N rows of which
 // those in sel are valid, each at its row's own place. A row that failed is null and is told in ctx.Errs. Strings
-// in out refer to in or to p, and are good until either changes.
+// in out refer to in or to p, and are good until either changes. out must not be a column of in.
 func (p *Program) Eval(ctx *Context, in *vec.Rows, sel []int32, out *vec.Column) {
+	if slices.Contains(in.Cols, out) {
+		panic("expr: the result would overwrite a column of the input")
+	}
 	sel = p.begin(ctx, in, sel)
 	res := p.root.eval(&p.m, sel, out)
 	if res != out {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/expr-lang/expr"
@@ -354,7 +355,7 @@ func FuzzExpr(f *testing.F) {
 	for _, src := range []string{
 		`dep_delay > 15`, `lower(s) + "x"`, `i / j ?? 0`, `a in [1, "x", nil]`, `l[0] == $env["odd-name"]`, `b ? i : f`,
 		`1 < i < 3`, `s | split(",") | join("")`, `"\u{1F600}" + s`, "`raw` == s", `0x1F + 0b1 + 0o7 + 1_000`, `not (b and !c)`,
-		`truncate(t, "1h") == timestamp("2013-01-01T00:00:00Z")`, `count_if(i > 1)`, `((((((i))))))`, `-i ** 2`, `al?.name`, `é`,
+		`truncate(t, "1h") == timestamp("2013-01-01T00:00:00Z")`, `i == nil + 1`, `f < nil * 2`, `count_if(i > 1)`, `((((((i))))))`, `-i ** 2`, `al?.name`, `é`,
 	} {
 		f.Add(src)
 	}
@@ -385,9 +386,36 @@ func FuzzExpr(f *testing.F) {
 			if typ.Kind != vec.Null && typ.Type != p.Type().Type {
 				t.Fatalf("%q: type %s, compiled %s", src, typ.Type, p.Type().Type)
 			}
-			results(p, x.in)
+			want := results(p, x.in)
+			f, err := CompileFilter(e, x.s)
+			if err != nil {
+				continue
+			}
+			passed := f.Filter(fixtureContext(), x.in, nil, nil)
+			for r := range want {
+				// What isn't a condition by its type alone may fail to be one at a row.
+				if p.Type().Kind == vec.Bool && (want[r] == "true") != slices.Contains(passed, int32(r)) {
+					t.Fatalf("%q: row %d is %s, the filter passes %v", src, r, want[r], passed)
+				}
+			}
 		}
 	})
+}
+
+// TestParseConcurrently is for the race detector: tasks are built side by side.
+func TestParseConcurrently(t *testing.T) {
+	var wg sync.WaitGroup
+	scope, _ := fixtureRows(false)
+	for range 8 {
+		wg.Go(func() {
+			for _, src := range []string{`lower(s) + "x"`, `count_if(i > 1)`, `$env["odd-name"] ?? sqrt(i)`, `s | split(",")`} {
+				if e, err := Parse(src); err == nil {
+					e.Check(scope)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // TestWorkIsBounded parses what makes the syntax tree share nodes, or nest as deep as it can.
