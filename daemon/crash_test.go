@@ -24,6 +24,7 @@ import (
 	"github.com/tridentd/tridentd/internal/testenv"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/spec"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -51,6 +52,7 @@ func TestKill(t *testing.T) {
 	write(t, file, fmt.Sprintf(`pipeline: words
 batch:
   max_records: 20000
+  interval: 25ms               # so that at any moment data wait for the next batch
 sources:
   lines:
     kafka: {brokers: ["%s"], topics: [%s], start: earliest}
@@ -67,35 +69,47 @@ streams:
 `, strings.Join(k.Brokers(), `", "`), topic))
 	data := filepath.Join(dir, "data")
 
-	var acked atomic.Int64
+	var acked, allowed atomic.Int64
 	produced := make(chan error, 1)
-	go func() { produced <- produce(t.Context(), k.Brokers(), topic, lines, rate, &acked) }()
+	go func() { produced <- produce(t.Context(), k.Brokers(), topic, lines, rate, &allowed, &acked) }()
 
 	const seed = 20261201
 	rng := rand.New(rand.NewPCG(seed, 1))
-	waiting, after := 0, 0
+	store := filepath.Join(data, "words")
+	var last batch.Txid
+	between := 0
 	for i := range kills {
+		// A third of the round's lines now, the others once the process has committed: so data wait up to the last
+		// kill, whatever time a start takes.
+		round := int64(lines) / int64(kills)
+		allowed.Store(round*int64(i) + round/3)
 		cmd := start(t, bin, file, data)
-		// Long enough for batches to commit, at a moment of its own.
-		time.Sleep(time.Duration(250+rng.IntN(500)) * time.Millisecond)
+		committed := false
+		if rng.IntN(10) > 0 {
+			committed = awaitCommit(t, store, last)
+		} // else at any moment, the start included
+		allowed.Store(round * int64(i+1))
+		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 		had := acked.Load()
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		cmd.Wait() //nolint:errcheck // it was killed
-		txid, done := progressOf(t, filepath.Join(data, "words"))
-		if done < had {
-			waiting++
-			if txid > 0 {
-				after++
-			}
+		txid, done := progressOf(t, store)
+		if txid < last {
+			t.Fatalf("kill %d: txid %d after %d", i+1, txid, last)
+		}
+		last = txid
+		if committed && done < had {
+			between++
 		}
 		if i%10 == 9 {
 			t.Logf("%d kills: txid %d, %d of %d lines committed", i+1, txid, done, lines)
 		}
 	}
-	if need := kills * 8 / 10; after < need {
-		t.Errorf("only %d of %d kills came between two commits with data waiting (%d with data waiting); %d are needed", after, kills, waiting, need)
+	allowed.Store(int64(lines))
+	if need := kills * 8 / 10; between < need {
+		t.Errorf("only %d of %d kills came between two commits with data waiting; %d are needed", between, kills, need)
 	}
 	if err := <-produced; err != nil {
 		t.Fatal(err)
@@ -134,7 +148,25 @@ streams:
 	if undisturbed != digest {
 		t.Errorf("state digest %016x after %d kills, %016x in an undisturbed run over the same ledger", digest, kills, undisturbed)
 	}
-	t.Logf("%d lines, %d kills (%d between two commits with data waiting), %d batches, digest %016x", lines, kills, after, len(entries), digest)
+	t.Logf("%d lines, %d kills (%d between two commits with data waiting), %d batches, digest %016x", lines, kills, between, len(entries), digest)
+}
+
+// awaitCommit waits until the process that works in dir has committed a batch behind after.
+func awaitCommit(t *testing.T, dir string, after batch.Txid) bool {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		c, err := server.Dial(dir)
+		if err != nil {
+			continue
+		}
+		st, err := c.Status(t.Context())
+		c.Close()
+		if err == nil && st.Committed > after {
+			return true
+		}
+	}
+	t.Error("no commit within a minute of the start")
+	return false
 }
 
 func build(t *testing.T, dir string) string {
@@ -171,20 +203,21 @@ func start(t *testing.T, bin, file, data string) *exec.Cmd {
 	return cmd
 }
 
-// produce sends the lines at a limited rate and counts those that the broker has acknowledged.
-func produce(ctx context.Context, brokers []string, topic string, n, rate int, acked *atomic.Int64) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(5*time.Millisecond))
+// produce sends the lines at a limited rate, no more than are allowed so far, and counts those that the broker has
+// acknowledged.
+func produce(ctx context.Context, brokers []string, topic string, n, rate int, allowed, acked *atomic.Int64) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
 	var failed atomic.Pointer[error]
-	const slice = 20 * time.Millisecond
+	const slice = 2 * time.Millisecond
 	per := max(rate*int(slice)/int(time.Second), 1)
 	tick := time.NewTicker(slice)
 	defer tick.Stop()
 	for i := 0; i < n; {
-		for range min(per, n-i) {
+		for range min(per, n-i, int(allowed.Load())-i) {
 			cl.Produce(ctx, &kgo.Record{Value: []byte(line(i))}, func(_ *kgo.Record, err error) {
 				if err != nil {
 					failed.Store(&err)

@@ -245,7 +245,7 @@ func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a 
 		if err != nil {
 			panic(err) // it was tried above
 		}
-		return &stageTask[K, R]{chains: chains[Total[K, R]]{n: out.n}, name: name, key: g.codec, dec: dec}
+		return &stageTask[K, R]{chains: chains[Total[K, R]]{n: out.n}, name: name, key: g.codec, total: a.Update, dec: dec}
 	}
 	g.exchange(name, a, e)
 	p.describe("  batch aggregate %s: %s", name, aggregateNames(a.Columns()))
@@ -255,10 +255,12 @@ func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a 
 // stageTask pushes the totals of one shard on.
 type stageTask[K comparable, R any] struct {
 	chains[Total[K, R]]
-	name string
-	key  *value.Codec[K]
-	dec  func(cells []byte, dst *R) error
-	row  int64
+	name  string
+	key   *value.Codec[K]
+	total func(dst, old, delta []byte) ([]byte, error) // of a merged delta
+	cells []byte
+	dec   func(cells []byte, dst *R) error
+	row   int64
 }
 
 func (t *stageTask[K, R]) Begin(tc *plan.TaskContext) error {
@@ -268,11 +270,14 @@ func (t *stageTask[K, R]) Begin(tc *plan.TaskContext) error {
 	return t.start(tc)
 }
 
-func (t *stageTask[K, R]) Row(key, cells []byte) error {
+func (t *stageTask[K, R]) Row(key, delta []byte) error {
 	var v Total[K, R]
 	var err error
+	if t.cells, err = t.total(t.cells[:0], nil, delta); err != nil {
+		return fmt.Errorf("%s, key %s: %w", t.name, formatKey(key), err)
+	}
 	if v.Key, err = t.key.Decode(key); err == nil {
-		err = t.dec(cells, &v.Value)
+		err = t.dec(t.cells, &v.Value)
 	}
 	if err != nil {
 		return batch.NewError(batch.Permanent, batch.CodeInternal, t.name, fmt.Errorf("key %s: %w", formatKey(key), err), "")

@@ -155,6 +155,16 @@ func TestBatchAggregateChained(t *testing.T) {
 	enginetest.Deterministic(t, build, in...)
 }
 
+func TestBatchAggregateOfAFold(t *testing.T) {
+	build := lines(func(s engine.Stream[string]) {
+		all := engine.GroupBy(s, func(string) string { return "all" }, "key")
+		texts := engine.BatchAggregate[string](all, "per_batch", agg.Fold("text", func() string { return ">" }, func(acc, v string) string { return acc + v }))
+		engine.Aggregate(engine.GroupBy(texts, func(t engine.Total[string, string]) string { return t.Value }, "text"), "texts", agg.Count[engine.Total[string, string]]("n"))
+	})
+	in := []enginetest.Input{{"lines": {"a", "b"}, "lines/1": {"c"}}, {"lines": {"d"}}}
+	want(t, enginetest.Run(t, build(), in...), "texts", map[string]int64{">abc": 1, ">d": 1})
+}
+
 func TestPartitionPersist(t *testing.T) {
 	type seen struct {
 		First int64

@@ -165,7 +165,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		s.plan.OnBad = p.onBad
 		pl.Sources = append(pl.Sources, s.plan)
 	}
-	for st, defs := range p.timed {
+	for st, defs := range p.timed { // order: each state is completed by itself
 		st.TimeSources = nil
 		for _, d := range defs {
 			st.TimeSources = append(st.TimeSources, at[d])

@@ -380,7 +380,7 @@ func (x *Executor) Ends(ctx context.Context) (map[batch.Partition]int64, error) 
 func (x *Executor) Reached(ends map[batch.Partition]int64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for p, end := range ends { // a conjunction: the order doesn't matter
+	for p, end := range ends { // order: a conjunction
 		c := x.cursors[p]
 		if c == nil || c.saved.Next < end {
 			return false

@@ -58,7 +58,7 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 		idle[q] = true
 	}
 	least := make(map[int]int64, len(timed))
-	for q, et := range n.parts { // a minimum: the order doesn't matter
+	for q, et := range n.parts { // order: a minimum
 		if idle[q] {
 			continue
 		}
@@ -67,7 +67,7 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 			least[i] = et
 		}
 	}
-	for i, et := range least {
+	for i, et := range least { // order: each source by itself
 		if et == txstate.NoTime {
 			continue
 		}

@@ -81,7 +81,7 @@ func (x *Executor) closeWindows(f *flight, base windowSet, left *times) {
 			w.Set(append(value.AppendKey(nil, value.StringOf(name)), start...), binary.AppendUvarint(nil, uint64(closed)))
 		}
 		set := f.setOf(name)
-		for start := range startsOf(set) {
+		for start := range startsOf(set) { // order: each window by itself
 			if _, ok := m[start]; !ok {
 				put(start, 0)
 			}
