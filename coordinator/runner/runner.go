@@ -266,18 +266,18 @@ func (r *Runner) report(ev coordinator.Event, st coordinator.Stats) {
 	switch {
 	case f == nil && r.warned != nil:
 		if st.Committed >= r.warned.Txid {
-			r.log.Info("recovered", "txid", r.warned.Txid, "failures", r.warned.Failures)
+			r.log.Info("recovered", "txid", uint64(r.warned.Txid), "failures", r.warned.Failures)
 		}
 		r.warned = nil
 	case f != nil && (r.warned == nil || f.ID != r.warned.ID || f.Failures != r.warned.Failures):
 		r.warned = f
 		args := []any{
-			"txid", f.Txid, "attempt", f.Attempt, "phase", f.Phase, "kind", f.Kind, "code", f.Code,
+			"txid", uint64(f.Txid), "attempt", f.Attempt.String(), "phase", f.Phase.String(), "kind", f.Kind.String(), "code", string(f.Code),
 			"failures", f.Failures, "error", f.Err,
 		}
 		if st.Mode == "running" {
 			if !st.BackoffUntil.IsZero() {
-				args = append(args, "retry_in", st.BackoffUntil.Sub(f.At))
+				args = append(args, "retry_in", st.BackoffUntil.Sub(f.At).String())
 			}
 			r.log.Warn("batch failed and will be tried again", args...)
 		} else {
@@ -285,7 +285,7 @@ func (r *Runner) report(ev coordinator.Event, st coordinator.Stats) {
 		}
 	}
 	if e, ok := ev.(coordinator.CommitUnknown); ok {
-		r.log.Error("the outcome of a commit is unknown, the store is opened again", "txid", e.Txid, "error", e.Err)
+		r.log.Error("the outcome of a commit is unknown", "txid", uint64(e.Txid), "error", e.Err)
 	}
 }
 
@@ -318,7 +318,7 @@ func (r *Runner) perform(now time.Time, a coordinator.Action) {
 		delete(r.flights, a.Txid)
 		f.cancel()
 		r.exec.Success(f.b)
-		r.log.Debug("batch committed", "txid", a.Txid, "attempt", a.Attempt)
+		r.log.Debug("batch committed", "txid", uint64(a.Txid), "attempt", a.Attempt.String())
 	case coordinator.Reopen:
 		r.reopen(a)
 	case coordinator.SetTimer:

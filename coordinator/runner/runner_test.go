@@ -1,7 +1,9 @@
 package runner_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
 	"github.com/tridentd/tridentd/batch"
@@ -560,4 +563,46 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 	if batch.CodeOf(err) != batch.CodeConfiguration || batch.KindOf(err) != batch.Permanent {
 		t.Errorf("error %v", err)
 	}
+}
+
+// What an operator reads: a warning at each failure with its place and the pause, and that it is over.
+func TestFailuresAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.process = func(_ context.Context, b *batch.Batch) error {
+			if b.Attempt.N <= 2 {
+				return batch.NewError(batch.Transient, batch.CodeUnavailable, "read", errors.New("no leader"), "")
+			}
+			return nil
+		}
+		var out bytes.Buffer
+		r, err := runner.New(runner.Config{
+			Coordinator: one, Snapshot: txstate.Snapshot{Epoch: 1}, Executor: f,
+			Logger: hclog.New(&hclog.LoggerOptions{Output: &out, JSONFormat: true, Level: hclog.Info}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.success = func(*batch.Batch) { r.Drain() }
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			var m map[string]any
+			if err := json.Unmarshal([]byte(line), &m); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%v %v txid=%v attempt=%v phase=%v kind=%v code=%v failures=%v retries=%t",
+				m["@level"], m["@message"], m["txid"], m["attempt"], m["phase"], m["kind"], m["code"], m["failures"], m["retry_in"] != nil))
+		}
+		want := []string{
+			"warn batch failed and will be tried again txid=1 attempt=1.1 phase=processing kind=transient code=unavailable failures=1 retries=true",
+			"warn batch failed and will be tried again txid=1 attempt=1.2 phase=processing kind=transient code=unavailable failures=2 retries=true",
+			"info recovered txid=1 attempt=<nil> phase=<nil> kind=<nil> code=<nil> failures=2 retries=false",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("logged:\n%s", strings.Join(got, "\n"))
+		}
+	})
 }
