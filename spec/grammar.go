@@ -114,7 +114,7 @@ func sourceField() *field {
 		)},
 		{name: "file", kind: kindObject, operator: true, doc: "Files, each of which is a partition.", fields: []*field{pathsField()}},
 		{name: "generate", kind: kindObject, operator: true, doc: "Made-up records for trials. The record at an offset depends on seed, partition and offset only.", fields: []*field{
-			{name: "kind", kind: kindString, required: true, doc: "What is made: `words` (lines of text) or `users` (JSON objects with user, page, ms and n)."},
+			{name: "kind", kind: kindString, required: true, example: "kind: events", doc: "What is made: `words` (lines of text), `users` (JSON objects with user, page, ms and n), `orders` (id, customer, amount, placed_at) or `events` (sensor, value and at, a little out of order)."},
 			{name: "seed", kind: kindInt, min: 0, def: "0", doc: "Another seed gives other records."},
 			{name: "rate", kind: kindInt, min: 0, def: "0, no bound", doc: "Records a second, over all partitions."},
 			{name: "partitions", kind: kindInt, min: 1, def: "1", doc: "The number of partitions."},

@@ -238,9 +238,9 @@ func (b *modeler) source(name string, n *node) *sourceDecl {
 	case d != nil && s.decode.kind == "csv" && s.connector != "file" && s.connector != "":
 		b.add(d.at, "decode: json", "csv needs a file with a header line; %s records have none", s.connector)
 	case d == nil && s.connector == "generate":
-		s.decode.kind = "string"
-		if s.settings.get("kind").str() == "users" {
-			s.decode.kind = "json"
+		s.decode.kind = "json"
+		if s.settings.get("kind").str() == "words" {
+			s.decode.kind = "string"
 		}
 	case d == nil && s.connector != "" && !n.has("decode"):
 		b.add(n.keyAt, "", "source %s needs decode: json, csv, string or bytes", name)
