@@ -8,7 +8,6 @@ import (
 
 	"github.com/expr-lang/expr/ast"
 
-	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
 )
@@ -398,7 +397,7 @@ func (k *callKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Column 
 	if nulls && k.f.nulls != nullIsGiven {
 		sel = k.withoutNulls(m, sel, out)
 	}
-	k.m, k.out, k.base = m, out, 0
+	k.m, k.out = m, out
 	k.run(k, m, k.cols, sel, out)
 	return out
 }
@@ -440,69 +439,100 @@ func (k *callKernel) failNull(m *machine, r int32, arg int, out *vec.Column) {
 // fail makes a row fail.
 func (k *callKernel) fail(r int32, err error) {
 	k.out.SetNull(int(r))
-	k.m.fail(k.base+r, func() string { return k.text + ": " + err.Error() })
+	k.m.fail(r, func() string { return k.text + ": " + err.Error() })
 }
 
-// dynamicCall calls an overload row by row, as the arguments' types turn out to be.
+// dynamicCall calls an overload as the types of a row's arguments turn out to be, for all rows of the same types at
+// once.
 type dynamicCall struct {
 	candidates []*overload
 	types      []vec.Type
-	args       []vec.Column // of one row
+	bufs       []vec.Column // arguments of the types that the overload takes
 	cols       []*vec.Column
 	result     vec.Column
+	same, rest []int32
 }
-
-var firstRow = []int32{0}
 
 func (d *dynamicCall) run(c *callKernel, m *machine, args []*vec.Column, sel []int32, out *vec.Column) {
-	if d.cols == nil {
+	if d.types == nil {
 		d.types = make([]vec.Type, len(args))
-		d.args = make([]vec.Column, len(args))
-		for i := range d.args {
-			d.cols = append(d.cols, &d.args[i])
-		}
+		d.bufs = make([]vec.Column, len(args))
+		d.cols = make([]*vec.Column, len(args))
 	}
-	for _, r := range sel {
+	for len(sel) > 0 {
 		for i, a := range args {
-			d.types[i] = a.Type
-			if a.Type.Kind == vec.Any {
-				d.types[i] = typeOf(a.Any[r])
+			d.types[i] = typeAt(a, sel[0])
+		}
+		d.same, d.rest = d.same[:0], d.rest[:0]
+		for _, r := range sel {
+			if d.alike(args, r) {
+				d.same = append(d.same, r)
+			} else {
+				d.rest = append(d.rest, r) // overtakes sel, which may be d.rest itself, nowhere
 			}
 		}
-		err := d.one(c, m, args, int(r))
-		if err == nil && !d.result.IsNull(0) {
-			err = out.SetValue(int(r), d.result.Value(0))
-		}
-		c.out, c.base = out, 0
-		switch {
-		case err != nil:
-			c.fail(r, err)
-		case d.result.IsNull(0):
-			out.SetNull(int(r))
-		}
+		d.alikes(c, m, args, out)
+		sel = d.rest
 	}
 }
 
-// one computes row r into d.result.
-func (d *dynamicCall) one(c *callKernel, m *machine, args []*vec.Column, r int) error {
+func typeAt(c *vec.Column, r int32) vec.Type {
+	if c.Type.Kind != vec.Any {
+		return c.Type
+	}
+	t := vec.Type{Kind: vec.KindOf(c.Any[r])}
+	if t.Kind == vec.List {
+		t.Elem = vec.Any
+	}
+	return t
+}
+
+// alike tells whether the arguments of row r have the types in d.types.
+func (d *dynamicCall) alike(args []*vec.Column, r int32) bool {
+	for i, a := range args {
+		if a.Type.Kind == vec.Any && vec.KindOf(a.Any[r]) != d.types[i].Kind {
+			return false
+		}
+	}
+	return true
+}
+
+// alikes computes the rows in d.same, whose arguments have the types in d.types.
+func (d *dynamicCall) alikes(c *callKernel, m *machine, args []*vec.Column, out *vec.Column) {
+	defer func() { c.out = out }()
 	o := fittest(d.candidates, d.types)
 	if o == nil {
-		return d.mismatch(c, args, r)
+		c.out = out
+		for _, r := range d.same {
+			c.fail(r, d.mismatch(c, args, int(r)))
+		}
+		return
 	}
 	for i, a := range args {
 		t := o.param(i)
 		if t.Kind == vec.Any || t.Kind == vec.List && t.Elem == vec.Any {
 			t = d.types[i]
 		}
-		d.args[i].Reset(t, 1)
-		if err := d.args[i].SetValue(0, widen(a.Value(r), t.Kind)); err != nil {
-			return err
+		if a.Type == t {
+			d.cols[i] = a
+			continue
+		}
+		d.cols[i] = &d.bufs[i]
+		d.bufs[i].Reset(t, m.n)
+		c.out = out
+		convertRows(&d.bufs[i], a, d.same, func(r int32) { c.fail(r, d.mismatch(c, args, int(r))) })
+		if d.bufs[i].HasNulls() { // rows that failed to be converted
+			d.same = slices.DeleteFunc(d.same, func(r int32) bool { return d.bufs[i].Null[r] })
 		}
 	}
-	d.result.Reset(o.result, 1)
-	c.out, c.base = &d.result, int32(r)
-	o.run(c, m, d.cols, firstRow, &d.result)
-	return nil
+	d.result.Reset(o.result, m.n)
+	c.out = &d.result
+	o.run(c, m, d.cols, d.same, &d.result)
+	if out.Type == d.result.Type {
+		out.CopyRows(&d.result, d.same)
+	} else {
+		convertRows(out, &d.result, d.same, func(int32) { panic("expr: a result of the wrong type") })
+	}
 }
 
 func (d *dynamicCall) mismatch(c *callKernel, args []*vec.Column, r int) error {
@@ -516,25 +546,4 @@ func (d *dynamicCall) mismatch(c *callKernel, args []*vec.Column, r int) error {
 		descriptions[i] = c.names[i] + " is " + articleOf(a.Value(r))
 	}
 	return fmt.Errorf("%s needs %s, %s", c.f.title(), c.f.together(), strings.Join(descriptions, " and "))
-}
-
-func typeOf(v value.Value) vec.Type {
-	t := vec.Type{Kind: vec.KindOf(v)}
-	if t.Kind == vec.List {
-		t.Elem = vec.Any
-	}
-	return t
-}
-
-// widen converts an int to the kind that it may stand for.
-func widen(v value.Value, k vec.Kind) value.Value {
-	if v.Kind() == value.Int {
-		switch k {
-		case vec.Float:
-			return value.FloatOf(float64(v.Int()))
-		case vec.Decimal:
-			return value.DecimalOf(decimal.FromInt(v.Int()))
-		}
-	}
-	return v
 }

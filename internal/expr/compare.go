@@ -212,12 +212,17 @@ func (k *nullKernel) filter(m *machine, sel, dst []int32) []int32 {
 		}
 		return append(dst, sel...)
 	}
+	return filterNulls(dst, x.Null, sel, k.want)
+}
+
+// filterNulls appends the rows that are null, or those that aren't.
+func filterNulls(dst []int32, null []bool, sel []int32, want bool) []int32 {
+	n, out := len(dst), room(dst, len(sel))
 	for _, r := range sel {
-		if x.Null[r] == k.want {
-			dst = append(dst, r)
-		}
+		out[n] = r
+		n += bit(null[r] == want)
 	}
-	return dst
+	return out[:n]
 }
 
 // compareAny compares values whose types show at run time.
@@ -390,11 +395,7 @@ func (k *compareKernel) filter(m *machine, sel, dst []int32) []int32 {
 			return truths(k.eval(m, sel, &k.result), sel, dst)
 		}
 		start := len(dst)
-		for _, r := range sel {
-			if !a.Null[r] {
-				dst = append(dst, r)
-			}
-		}
+		dst = filterNulls(dst, a.Null, sel, false)
 		sel, dst = dst[start:], dst[:start]
 	}
 	switch a.Type.Kind {
@@ -413,9 +414,7 @@ func (k *compareKernel) filter(m *machine, sel, dst []int32) []int32 {
 // filterConst appends the rows whose value compares to b as wanted. It writes each row and counts it if it is one:
 // a branch would be mispredicted.
 func filterConst[T int64 | float64](dst []int32, a []T, b T, sel []int32, op outcome) []int32 {
-	start := len(dst)
-	out := room(dst, len(sel))
-	n := start
+	n, out := len(dst), room(dst, len(sel))
 	switch op {
 	case less:
 		for _, r := range sel {
@@ -476,10 +475,10 @@ func filterString(dst []int32, a [][]byte, b string, sel []int32, op outcome) []
 		}
 		return dst
 	}
+	n, out := len(dst), room(dst, len(sel))
 	for _, r := range sel {
-		if (string(a[r]) == b) == (op == equal) {
-			dst = append(dst, r)
-		}
+		out[n] = r
+		n += bit((string(a[r]) == b) == (op == equal))
 	}
-	return dst
+	return out[:n]
 }

@@ -1,6 +1,9 @@
 package expr
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
 )
@@ -10,11 +13,15 @@ type inKernel struct {
 	x, list    kernel
 	bufX, bufL vec.Column
 
-	// Of a constant list of the type of x.
+	// Of a constant list of the type of x. A list of a few strings is searched from end to end.
+	few     []string
 	strings map[string]struct{}
 	ints    map[int64]struct{}
 	hasNull bool
 }
+
+// mostFew is up to where comparing is faster than hashing.
+const mostFew = 8
 
 // prepare makes a set of a constant list of strings, ints or times, for an operand of kind x.
 func (k *inKernel) prepare(x vec.Kind, list value.Value) {
@@ -43,7 +50,9 @@ func (k *inKernel) prepare(x vec.Kind, list value.Value) {
 	k.hasNull = hasNull
 	switch x {
 	case vec.String:
-		k.strings = strings
+		if k.strings = strings; len(strings) <= mostFew {
+			k.few = slices.Sorted(maps.Keys(strings))
+		}
 	case vec.Int, vec.Time:
 		k.ints = ints
 	}
@@ -53,6 +62,19 @@ func (k *inKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Column {
 	x := k.x.eval(m, sel, &k.bufX)
 	out.Reset(tBool, m.n)
 	switch {
+	case k.few != nil:
+		for _, r := range sel {
+			if x.IsNull(int(r)) {
+				out.Bool[r] = k.hasNull
+				continue
+			}
+			s, found := x.Str[r], false
+			for _, t := range k.few {
+				found = found || string(s) == t
+			}
+			out.Bool[r] = found
+		}
+		return out
 	case k.strings != nil:
 		for _, r := range sel {
 			if x.IsNull(int(r)) {

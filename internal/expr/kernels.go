@@ -314,36 +314,40 @@ func (k *convertKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Colu
 		out.AllNull()
 		return out
 	}
-	if x.HasNulls() {
-		out.MakeNulls()
-		for _, r := range sel {
-			out.Null[r] = x.Null[r]
-		}
-	}
-	from, to := x.Type.Kind, k.t.Kind
-	switch {
-	case from == vec.Int && to == vec.Float:
-		for _, r := range sel {
-			out.Float[r] = float64(x.Int[r])
-		}
-		return out
-	case from == vec.Int && to == vec.Decimal:
-		for _, r := range sel {
-			if !x.IsNull(int(r)) {
-				out.Dec[r] = decimal.FromInt(x.Int[r])
-			}
-		}
-		return out
-	}
+	convertRows(out, x, sel, func(r int32) {
+		m.fail(r, func() string { return fmt.Sprintf("%s, %s is %s", k.need, k.name, articleOf(x.Value(int(r)))) })
+	})
+	return out
+}
+
+// convertRows makes the rows in sel of dst those of src, which has another type. A row that is something else than
+// dst's type is null, and failed is called.
+func convertRows(dst, src *vec.Column, sel []int32, failed func(r int32)) {
+	from, to := src.Type.Kind, dst.Type.Kind
 	for _, r := range sel {
-		if x.IsNull(int(r)) {
+		if src.IsNull(int(r)) {
+			dst.SetNull(int(r))
 			continue
 		}
-		if err := out.SetValue(int(r), widen(x.Value(int(r)), to)); err != nil {
-			m.fail(r, func() string { return fmt.Sprintf("%s, %s is %s", k.need, k.name, articleOf(x.Value(int(r)))) })
+		switch {
+		case from == vec.Int && to == vec.Float:
+			dst.Float[r] = float64(src.Int[r])
+		case from == vec.Int && to == vec.Decimal:
+			dst.Dec[r] = decimal.FromInt(src.Int[r])
+		case to == vec.Any:
+			dst.Any[r] = src.Value(int(r))
+		default:
+			v := src.Value(int(r))
+			if v.Kind() == value.Int && to == vec.Float {
+				v = value.FloatOf(float64(v.Int()))
+			} else if v.Kind() == value.Int && to == vec.Decimal {
+				v = value.DecimalOf(decimal.FromInt(v.Int()))
+			}
+			if err := dst.SetValue(int(r), v); err != nil {
+				failed(r)
+			}
 		}
 	}
-	return out
 }
 
 // articleOf describes a value that isn't what it should be: an int (5).
