@@ -155,7 +155,7 @@ func TestMutualTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := cfg
-			cfg.TLS = bad
+			cfg.TLS, cfg.Timeout = bad, time.Second
 			if _, err := tryOpen(t, cfg); err == nil {
 				t.Fatal("Open succeeded")
 			}
@@ -182,11 +182,9 @@ func TestSASL(t *testing.T) {
 			}
 			// Kafka says why it refuses, kfake only cuts the connection.
 			cfg.SASL = SASL{Mechanism: mechanism, User: "me", Password: "wrong"}
-			cfg.Timeout = time.Second
 			if _, err = tryOpen(t, cfg); batch.KindOf(err) != batch.Transient || !strings.Contains(err.Error(), "the user and the password") {
 				t.Fatalf("Open with a wrong password: %v, want a hint", err)
 			}
-			cfg.Timeout = 3 * time.Second
 			fake.ControlKey(kmsg.SASLAuthenticate.Int16(), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 				fake.KeepControl()
 				resp := kreq.ResponseKind().(*kmsg.SASLAuthenticateResponse)

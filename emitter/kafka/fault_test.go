@@ -196,9 +196,13 @@ func TestNoLeader(t *testing.T) {
 	c, _ := three(t, "t")
 	fault := c.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Partitions: []int32{1}, Err: kerr.LeaderNotAvailable, Count: -1})
 	cfg := c.config("t")
+	cfg.Timeout = time.Second
 	s := open(t, cfg)
 	if len(s.starts) != 2 || s.starts[0].Number != 0 || s.starts[1].Number != 2 {
 		t.Fatalf("starts %v", s.starts)
+	}
+	if _, err := s.Ends(t.Context()); err == nil {
+		t.Fatal("Ends passed over the partition without a leader")
 	}
 	fault.Remove()
 	var joined []batch.Position

@@ -24,8 +24,8 @@ func fetchRequest(iso Isolation, wait time.Duration, maxBytes int32) *kmsg.Fetch
 func fetchTopic(t *topic) kmsg.FetchRequestTopic {
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic = t.name
-	if id := t.id.Load(); id != nil {
-		rt.TopicID = *id
+	if k := t.id.Load(); k != nil {
+		rt.TopicID = k.id
 	}
 	return rt
 }

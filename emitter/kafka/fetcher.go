@@ -199,8 +199,8 @@ func (f *fetcher) fetch(s survey) {
 	}
 	names := make(map[topicID]string, len(topics))
 	for t := range topics {
-		if id := t.id.Load(); id != nil {
-			names[*id] = t.name
+		if k := t.id.Load(); k != nil {
+			names[k.id] = t.name
 		}
 	}
 	news := false

@@ -19,17 +19,29 @@ import (
 // topic is what the emitter knows of one topic. All but id is guarded by Emitter.mu.
 type topic struct {
 	name string
-	id   atomic.Pointer[topicID] // never changes once it is known: another id is another topic
+	id   atomic.Pointer[knownID] // never changes once it is known: another id is another topic
 
 	missingSince time.Time // when metadata first lacked the topic; zero while it is there
 	other        topicID   // another id that was seen for the name last time
 }
 
-// identity is how the topic's id stands in positions, and how Kafka's own tools print it; empty if the cluster has
-// no topic ids.
+// knownID is a topic id, with the text by which it stands in positions.
+type knownID struct {
+	id   topicID
+	text string
+}
+
+// learn takes over the topic's id, unless it is known. Clusters before 2.8 have none.
+func (t *topic) learn(id topicID) {
+	if id != (topicID{}) {
+		t.id.CompareAndSwap(nil, &knownID{id: id, text: formatID(id)})
+	}
+}
+
+// identity is how the topic's id stands in positions, and how Kafka's own tools print it; empty if it has none.
 func (t *topic) identity() string {
-	if id := t.id.Load(); id != nil {
-		return formatID(*id)
+	if k := t.id.Load(); k != nil {
+		return k.text
 	}
 	return ""
 }
@@ -127,14 +139,12 @@ func (e *Emitter) update(m map[string]*kmsg.MetadataResponseTopic) map[*partitio
 			continue
 		}
 		if known := t.id.Load(); known == nil {
-			if mt.TopicID != (topicID{}) {
-				t.id.Store(&mt.TopicID)
-			}
-		} else if mt.TopicID != *known && mt.TopicID != (topicID{}) {
+			t.learn(mt.TopicID)
+		} else if mt.TopicID != known.id && mt.TopicID != (topicID{}) {
 			// Said once, it may be a broker that lags behind.
 			if t.other == mt.TopicID {
 				e.each(t, func(p *partition) {
-					bad[p] = topicChanged(p.id, p.buf.next, formatID(*known), formatID(mt.TopicID))
+					bad[p] = topicChanged(p.id, p.buf.next, known.text, formatID(mt.TopicID))
 				})
 			}
 			t.other = mt.TopicID

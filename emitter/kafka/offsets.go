@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -118,13 +117,17 @@ func (e *Emitter) epochEnds(ctx context.Context, broker int32, qs []query) ([]ep
 	return out, nil
 }
 
-// Ends asks the leaders, now, for the end of every admitted partition: the last stable offset, or the high watermark
-// under read_uncommitted.
+// Ends asks the leaders, now, for the end of every partition: the last stable offset, or the high watermark under
+// read_uncommitted. Partitions that are known and not admitted yet are among them, so that a run that is to catch up
+// doesn't pass over one whose leader was away when it began.
 func (e *Emitter) Ends(ctx context.Context) (map[batch.Partition]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer cancel()
 	e.mu.RLock()
-	left := slices.Clone(e.order)
+	left := make([]batch.Partition, len(e.sorted))
+	for i, p := range e.sorted {
+		left[i] = p.id
+	}
 	e.mu.RUnlock()
 	ends := make(map[batch.Partition]int64, len(left))
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {

@@ -142,9 +142,7 @@ func (e *Emitter) restore(m map[string]*kmsg.MetadataResponseTopic, saved []batc
 		t := e.topics[pos.Topic]
 		if t == nil {
 			t = &topic{name: pos.Topic}
-			if mt.TopicID != (topicID{}) {
-				t.id.Store(&mt.TopicID)
-			}
+			t.learn(mt.TopicID)
 			e.topics[pos.Topic] = t
 		}
 		p := newPartition(pos.Partition, t, Earliest, e.log)

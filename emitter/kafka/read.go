@@ -223,7 +223,7 @@ func (y *replayer) locate(ctx context.Context, r batch.Range, next int64) (*plac
 			return nil, kerr.LeaderNotAvailable
 		}
 		t := &topic{name: r.Topic}
-		t.id.Store(&mt.TopicID)
+		t.learn(mt.TopicID)
 		return &place{leader: mp.Leader, topic: t}, nil
 	}
 	return nil, kerr.UnknownTopicOrPartition
