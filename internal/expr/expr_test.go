@@ -116,7 +116,7 @@ func TestFilter(t *testing.T) {
 		`s == "Hello World"`, `s != "Hello World"`, `s >= "H"`, `i == j`, `i != j`, `t < timestamp("2000-01-01T00:00:00Z")`,
 		`i == nil`, `i != nil`, `j != nil && i / j > 1`, `b && i > 0`, `i > 0 && b`, `b || i > 0`, `!b`, `b`, `c`, `c || b`,
 		`d > 1`, `d == 19.9`, `a > 3`, `a == "text"`, `s in ["", "Hello World"]`, `int(n) > 1`, `i > 0 && int(n) > 1`, `nil`,
-		`bool(s) && i > 1`, `raw == b"ab"`, `true`, `false`, `i + 1 > 0 && s != ""`,
+		`bool(s) && i > 1`, `c && int(n) > 1`, `c || int(n) > 1`, `raw == b"ab"`, `true`, `false`, `i + 1 > 0 && s != ""`,
 	} {
 		e, err := Parse(src)
 		if err != nil {

@@ -154,6 +154,9 @@ func (g *generator) leaf(k vec.Kind) string {
 	case vec.Int:
 		return g.pick("int", "0", "1", "2", "7", "1000")
 	case vec.Float:
+		if g.oracle { // which takes the constants 0.0 and -0.0 for one
+			return g.pick("float", "0.1", "1.5", "2.0", "1000.25")
+		}
 		return g.pick("float", "0.0", "0.1", "1.5", "2.0", "1000.25")
 	case vec.String:
 		return g.pick("string", `""`, `"o"`, `"World"`, `"grüße"`, `"l"`)
