@@ -96,6 +96,9 @@ func (g *generator) expr(k vec.Kind, depth int) string {
 		case 2:
 			return fmt.Sprintf("((%s) * (%s))", g.expr(number(), d), g.expr(k, d))
 		case 3:
+			if g.oracle { // there, abs(-0.0) is -0.0, and 1/-0.0 shows it
+				return fmt.Sprintf("((%s) / (%s))", g.expr(number(), d), g.leaf(number()))
+			}
 			return fmt.Sprintf("((%s) / (%s))", g.expr(number(), d), g.expr(number(), d))
 		case 4:
 			return "(-(" + g.expr(k, d) + "))"
