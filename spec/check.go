@@ -84,7 +84,7 @@ func newStatic(d *staticDecl, index int) *static {
 		s.cols[s.column(t.name)].check = true
 	}
 	for _, h := range d.header {
-		if checkFieldName(h) == nil {
+		if h != "" {
 			s.column(h)
 		}
 	}
@@ -442,10 +442,7 @@ func (c *checker) flatMap(b *branch, st *stepDecl, e *env) {
 func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 	ref, as := st.n.get("state"), st.n.get("as")
 	if ref == nil || as == nil || len(st.exprs) == 0 {
-		if as != nil {
-			e.drop(as.text)
-			e.hidden[as.text] = false
-		}
+		c.assume(as, e)
 		return
 	}
 	var t *static
@@ -463,6 +460,7 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 		default:
 			c.add(ref.at, nearest(ref.text, all), "there is no static table %s under states", ref.text)
 		}
+		c.assume(as, e)
 		return
 	}
 	x := st.exprs[0]
@@ -492,6 +490,18 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 		o.reads = append(o.reads, gatherColumn{from: i, into: e.set(as.text+"."+col.name, ty)})
 	}
 	b.ops = append(b.ops, o)
+}
+
+// assume declares whatever is used of a lookup that is wrong, so that this isn't reported as well.
+func (c *checker) assume(as *node, e *env) {
+	if as == nil {
+		return
+	}
+	for _, d := range c.dotted {
+		if strings.HasPrefix(d, as.text+".") {
+			e.set(d, expr.Any)
+		}
+	}
 }
 
 func (c *checker) window(st *stepDecl, e *env) *windowDecl {

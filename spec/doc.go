@@ -9,7 +9,8 @@
 // text to nodes that fit the table (parse.go), to declarations with names resolved (model.go), to typed steps over
 // the columns of each source (check.go, rows.go). A Pipeline's Plan has one task per source (task.go): it decodes
 // the fields in use into columns, a block of records at a time, runs the steps of all streams that begin at the
-// source over selections of rows (steps.go), and combines what reaches an aggregate by key (leaf.go).
+// source over selections of rows (steps.go), and combines what reaches an aggregate by key (leaf.go,
+// combine.go).
 //
 // Results depend on the records' order within a partition and on nothing else: not on how a source cuts its records
 // into chunks, nor on the size of a block, nor on which streams share a task.

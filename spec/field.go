@@ -6,7 +6,8 @@ type kind uint8
 const (
 	kindString    kind = iota // free text
 	kindName                  // the name of a source, stream, state or pipeline
-	kindField                 // the name of a field of a row
+	kindField                 // a new name for a field of a row
+	kindRef                   // a field of a row, by its name
 	kindInt                   // a whole number, at least min
 	kindBool                  // true or false
 	kindDuration              // "500ms", "24h", "7d"
@@ -33,7 +34,7 @@ type field struct {
 	min      int64
 	enum     []string
 	item     *field
-	keys     kind // of a map: kindName or kindField
+	keys     kind // of a map: kindName, kindField or kindRef
 	fields   []*field
 
 	// operator marks the settings of an object of which exactly one must be given: a source's connector, a step's

@@ -94,7 +94,7 @@ func decodeField(doc string) *field {
 }
 
 func typesField() *field {
-	return &field{name: "types", kind: kindMap, keys: kindField, example: "types: {amount: decimal, placed_at: timestamp}",
+	return &field{name: "types", kind: kindMap, keys: kindRef, example: "types: {amount: decimal, placed_at: timestamp}",
 		doc:  "Types of fields. A declared type is checked on every record. CSV columns are strings otherwise, JSON fields what the JSON says.",
 		item: &field{kind: kindEnum, enum: typeNames, doc: "The field's type."}}
 }
@@ -123,7 +123,7 @@ func sourceField() *field {
 		sourceDecode(),
 		typesField(),
 		{name: "time", kind: kindObject, doc: "Event time. Windows need it.", fields: []*field{
-			{name: "field", kind: kindField, required: true, doc: "The field that holds a record's time; its declared type must be timestamp."},
+			{name: "field", kind: kindRef, required: true, doc: "The field that holds a record's time; its declared type must be timestamp."},
 			{name: "lateness", kind: kindDuration, def: "0s", doc: "How far the watermark stays behind the largest time seen: how late a record may come."},
 			{name: "idle", kind: kindDuration, def: "1m", doc: "After this time at its log's end a partition no longer holds the watermark back."},
 			{name: "future", kind: kindDuration, def: "1h", doc: "A row whose time is further than this ahead of the batch's clock goes to `_rejected`."},
@@ -139,7 +139,7 @@ func stateField() *field {
 			{name: "file", kind: kindObject, operator: true, required: true, doc: "The files that hold the table.", fields: []*field{pathsField()}},
 			decodeField("What the rows are: JSON objects, one a line, or CSV records behind a header line."),
 			typesField(),
-			{name: "key", kind: kindField, required: true, doc: "The field by which rows are looked up. Each of its values may occur once."},
+			{name: "key", kind: kindRef, required: true, doc: "The field by which rows are looked up. Each of its values may occur once."},
 		}},
 		{name: "latest", operator: true, later: true},
 		{name: "postgres", operator: true, later: true},
@@ -159,8 +159,8 @@ func stepField() *field {
 	return &field{name: "step", kind: kindObject, fields: []*field{
 		{name: "filter", kind: kindExpr, operator: true, example: `filter: dep_delay != nil`, doc: "Keeps the rows for which the expression is true. Null counts as false."},
 		{name: "set", kind: kindMap, keys: kindField, item: &field{kind: kindExpr}, operator: true, example: "set:\n  airline: al.name", doc: "Sets fields to the values of expressions, which see the row as it was before the step. The row's other fields stay; an existing field of the same name is replaced."},
-		{name: "keep", kind: kindList, item: &field{kind: kindField}, operator: true, doc: "Drops all fields but these."},
-		{name: "drop", kind: kindList, item: &field{kind: kindField}, operator: true, doc: "Drops these fields."},
+		{name: "keep", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "Drops all fields but these."},
+		{name: "drop", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "Drops these fields."},
 		{name: "flat_map", kind: kindMap, keys: kindField, item: &field{kind: kindExpr}, operator: true, example: "flat_map:\n  word: split(lower(value), \" \")", doc: "Makes one row for each element of a list; the element is in the named field, the other fields stay. An empty list gives no row."},
 		{name: "lookup", kind: kindObject, operator: true, doc: "Looks a row up in a static table. Its fields are then `as.field`; without a match they are null.", fields: []*field{
 			{name: "state", kind: kindName, required: true, doc: "The static table."},
@@ -175,7 +175,7 @@ func stepField() *field {
 			{name: "session", later: true},
 			{name: "count", later: true},
 		}},
-		{name: "group_by", kind: kindList, item: &field{kind: kindField}, operator: true, doc: "The fields by which the following aggregate groups the rows. Null is a group of its own."},
+		{name: "group_by", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "The fields by which the following aggregate groups the rows. Null is a group of its own."},
 		{name: "aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "aggregate:\n  flights: count()\n  worst: max(dep_delay)", doc: "Keeps the named aggregates of each group in a state. It is the last step of a stream."},
 		{name: "state", kind: kindName, of: "aggregate", def: "the stream's name", doc: "The state's name."},
 		{name: "batch_aggregate", operator: true, later: true},

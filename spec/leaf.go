@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
@@ -14,28 +13,22 @@ import (
 	"github.com/tridentd/tridentd/window"
 )
 
-// leafRun combines the rows that reach an aggregate by key, for one task and one way through the streams. Rows of
-// one key are added in the order of their records; the deltas of two ways are handed over one way after the other.
+// leafRun takes the rows that reach an aggregate on one way through the streams, in one task.
 type leafRun struct {
 	t    *task
 	f    *frameRun
 	leaf *leaf
-	out  *output
+	c    *combiner
 
-	groups  groupTable
 	keys    []*vec.Column
 	args    []argument
-	accums  []accumulator
 	key     []byte
-	numbers []int32 // the group of each row in sel
+	sel     []int32 // the rows to add
+	numbers []int32 // and the group of each
 
 	times  *vec.Column // event times of the records; nil without a window
-	mark   int64       // the watermark by which rows are late
 	starts []int64     // the window of each row in sel
 	kept   []int32
-	deltas *plan.Deltas
-	cells  []byte
-	failed *batch.Error
 }
 
 // argument is the argument of an aggregate.
@@ -47,18 +40,17 @@ type argument struct {
 
 func (t *task) newLeaf(l *leaf) *leafRun {
 	f := t.frame(l.frame)
-	r := &leafRun{t: t, f: f, leaf: l, out: l.out}
+	r := &leafRun{t: t, f: f, leaf: l, c: t.combiner(l.out)}
+	r.c.leaves = append(r.c.leaves, r)
 	for _, k := range l.keys {
 		r.keys = append(r.keys, f.rows.Cols[k])
 	}
 	r.args = make([]argument, len(l.aggs))
 	for i, a := range l.aggs {
-		v := l.out.values[i]
-		r.accums = append(r.accums, newAccumulator(v.fn, v.arg))
 		if len(a.args) == 0 {
 			continue
 		}
-		arg := &r.args[i]
+		v, arg := l.out.values[i], &r.args[i]
 		if field, ok := plainField(&a, l.scope); ok && field.Type.Kind == v.arg {
 			arg.col = f.rows.Cols[field.Index]
 			continue
@@ -85,20 +77,9 @@ func plainField(a *aggDecl, s *expr.Scope) (expr.Field, bool) {
 	return s.Lookup(names[0])
 }
 
-func (r *leafRun) begin(tc *plan.TaskContext) {
-	r.groups.reset()
-	r.failed = nil
-	for _, a := range r.accums {
-		a.reset()
-	}
-	r.deltas = tc.Out[r.out.index]
-	r.mark = math.MaxInt64
-	for _, s := range r.out.timeSources {
-		r.mark = min(r.mark, tc.Watermarks[s])
-	}
-}
-
+// run finds the rows to add and the group of each.
 func (r *leafRun) run(sel []int32) {
+	r.sel, r.numbers = nil, r.numbers[:0]
 	if r.times != nil {
 		if sel = r.assign(sel); len(sel) == 0 {
 			return
@@ -114,7 +95,7 @@ func (r *leafRun) run(sel []int32) {
 		sel = r.t.without(r.f, sel, r.leaf.label)
 	}
 	for i := range r.args {
-		if v := &r.out.values[i]; v.arg == vec.Any && (v.fn == "sum" || v.fn == "avg") {
+		if v := &r.leaf.out.values[i]; v.arg == vec.Any && (v.fn == "sum" || v.fn == "avg") {
 			sel = r.numbersOnly(sel, r.args[i].col, r.leaf.aggs[i].n.text)
 		}
 	}
@@ -123,15 +104,7 @@ func (r *leafRun) run(sel []int32) {
 		sel = r.assign(sel)
 	}
 	r.number(sel)
-	n := r.groups.len()
-	for i, a := range r.accums {
-		a.grow(n)
-		if bad, err := a.add(r.args[i].col, sel, r.numbers); err != nil && r.failed == nil {
-			r.failed = batch.NewError(batch.Permanent, batch.CodeOverflow, r.leaf.label,
-				fmt.Errorf("stream %s, aggregate %s, key %s: %w", r.out.stream.name, r.out.values[i].name, formatKey(r.groups.key(int(bad))), err),
-				"the state is as it was before this batch").At(r.t.tc.Partition, batch.NoOffset)
-		}
-	}
+	r.sel = sel
 }
 
 // numbersOnly turns away the rows whose argument of a sum is no number.
@@ -166,7 +139,7 @@ func isNumber(c *vec.Column, i int) bool {
 
 // assign finds the window of each row and turns late ones away.
 func (r *leafRun) assign(sel []int32) []int32 {
-	w := r.out.window
+	w := r.leaf.out.window
 	r.starts = r.starts[:0]
 	kept := r.kept[:0]
 	for _, i := range sel {
@@ -176,9 +149,9 @@ func (r *leafRun) assign(sel []int32) []int32 {
 		if end < start {
 			end = math.MaxInt64
 		}
-		if end <= r.mark {
+		if end <= r.c.mark {
 			r.t.reject(r.f.records[i], plan.RejectLate, r.leaf.window, fmt.Sprintf("the window that began at %s had closed: event time %s, watermark %s",
-				nanoText(start), nanoText(ns), nanoText(r.mark)))
+				nanoText(start), nanoText(ns), nanoText(r.c.mark)))
 			continue
 		}
 		r.starts = append(r.starts, start)
@@ -190,12 +163,11 @@ func (r *leafRun) assign(sel []int32) []int32 {
 
 // number finds the group of each row.
 func (r *leafRun) number(sel []int32) {
-	r.numbers = r.numbers[:0]
 	key := r.key
 	if r.times == nil && len(r.keys) == 1 && r.keys[0].Type.Kind == vec.String && !r.keys[0].HasNulls() {
 		for _, i := range sel {
 			key = value.AppendKeyString(key[:0], r.keys[0].Str[i])
-			r.numbers = append(r.numbers, r.groups.number(key))
+			r.numbers = append(r.numbers, r.c.groups.number(key))
 		}
 		r.key = key
 		return
@@ -208,25 +180,7 @@ func (r *leafRun) number(sel []int32) {
 		for _, c := range r.keys {
 			key = appendKey(key, c, int(i))
 		}
-		r.numbers = append(r.numbers, r.groups.number(key))
+		r.numbers = append(r.numbers, r.c.groups.number(key))
 	}
 	r.key = key
-}
-
-// end hands over the groups, in the order in which they first came.
-func (r *leafRun) end() error {
-	if r.failed != nil {
-		return r.failed
-	}
-	for n := range r.groups.len() {
-		cells := r.cells[:0]
-		for _, a := range r.accums {
-			cells = a.append(cells, n)
-		}
-		r.cells = cells
-		if err := r.deltas.Add(r.groups.key(n), cells); err != nil {
-			return batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, r.leaf.label, err, "lower batch.max_records")
-		}
-	}
-	return nil
 }

@@ -162,7 +162,7 @@ func (p *treeParser) syntax(err error) {
 	case strings.Contains(msg, "not allowed in this context"):
 		hint = "a value that begins with a quote or holds \": \" must be quoted as a whole: '\"a\" + b'"
 	case strings.ContainsRune(line, '{'):
-		hint = "inside { } quote every expression that holds , # or !"
+		hint = "inside { } quote an expression as a whole if it holds , # ! or a quote"
 	}
 	p.add(at, hint, "not valid YAML: %s", msg)
 }
@@ -314,7 +314,7 @@ func (p *treeParser) object(n *node, what string, y ast.Node) *node {
 				hint = "known: " + strings.Join(known(f), ", ")
 			}
 			if hidden(v.Value) {
-				hint = "inside { } quote an expression that holds , # or !"
+				hint = "inside { } quote an expression as a whole if it holds , # ! or a quote"
 			}
 			p.add(at, hint, "unknown field %s", quoteKey(key))
 			return
@@ -405,12 +405,7 @@ func (p *treeParser) mapping(n *node, what string, y ast.Node) *node {
 	}
 	whole := true
 	p.each(what, y, n.keyAt, func(key string, at pos, v *ast.MappingValueNode) {
-		var err error
-		if f.keys == kindField {
-			err = checkFieldName(key)
-		} else {
-			err = checkName(key)
-		}
+		err := checkAs(f.keys, key)
 		if err != nil {
 			p.add(at, "", "%s: %v", quoteKey(key), err)
 			whole = false
@@ -648,7 +643,7 @@ func wanted(f *field) string {
 		return "an expression"
 	case kindAggregate:
 		return "a call of an aggregate such as count()"
-	case kindName, kindField:
+	case kindName, kindField, kindRef:
 		return "a name"
 	default:
 		return "a text"
@@ -695,10 +690,8 @@ func (p *treeParser) typed(n *node, what string) (err error) {
 		if !slices.Contains(f.enum, n.text) {
 			return fmt.Errorf("%q is not one of %s", n.text, strings.Join(f.enum, ", "))
 		}
-	case kindName:
-		return checkName(n.text)
-	case kindField:
-		return checkFieldName(n.text)
+	case kindName, kindField, kindRef:
+		return checkAs(f.kind, n.text)
 	case kindExpr, kindAggregate:
 		if strings.TrimSpace(n.text) == "" {
 			return errors.New("the expression is empty")

@@ -123,6 +123,8 @@ func (f *field) value() string {
 		return "size"
 	case kindName, kindField:
 		return "name"
+	case kindRef:
+		return "field"
 	case kindExpr:
 		return "expression"
 	case kindAggregate:

@@ -99,7 +99,7 @@ func (e *env) clone() *env {
 // unknown declares fields of an open document as they are named.
 func (e *env) unknown(name string) (expr.Field, bool) {
 	first, _, nested := strings.Cut(name, ".")
-	if !e.open || e.hidden[first] || nested && e.src.decl.decode.kind != "json" {
+	if !e.open || e.hidden[first] || e.hidden[name] || nested && e.src.decl.decode.kind != "json" {
 		return expr.Field{}, false
 	}
 	i := e.src.document(name)
@@ -229,7 +229,7 @@ func newSource(d *sourceDecl) *source {
 			s.root.cols[i].check = true
 		}
 		for _, h := range d.header {
-			if checkFieldName(h) == nil && !isMeta(h) {
+			if h != "" && !isMeta(h) {
 				s.document(h)
 			}
 		}

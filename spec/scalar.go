@@ -65,6 +65,19 @@ func parseSize(s string) (int64, error) {
 	return n * factor, nil
 }
 
+// checkAs tells why s can't be a name of some kind; nil if it can.
+func checkAs(k kind, s string) error {
+	switch {
+	case k == kindName:
+		return checkName(s)
+	case k == kindField:
+		return checkFieldName(s)
+	case s == "":
+		return errors.New("a field's name can't be empty")
+	}
+	return nil
+}
+
 // checkName tells why s can't name a pipeline, source, stream or state; nil if it can.
 func checkName(s string) error {
 	if strings.HasPrefix(s, "_") {

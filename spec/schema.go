@@ -55,7 +55,7 @@ func shapeOf(f *field) object {
 		return object{"anyOf": []any{object{"type": "string", "pattern": `^([0-9.]+d)?([0-9.]+(ns|us|µs|ms|s|m|h))*$`}, variable}}
 	case kindSize:
 		return object{"anyOf": []any{object{"type": "integer", "minimum": f.min}, object{"type": "string", "pattern": `^[0-9]+ *([KMG]iB|[kKMG]?B)?$`}, variable}}
-	case kindName, kindField:
+	case kindName, kindField, kindRef:
 		return object{"anyOf": []any{object{"type": "string", "pattern": namePattern(f.kind)}, variable}}
 	case kindExpr:
 		return object{"type": []string{"string", "boolean", "number"}}
@@ -68,6 +68,9 @@ func shapeOf(f *field) object {
 }
 
 func namePattern(k kind) string {
+	if k == kindRef {
+		return "."
+	}
 	if k == kindField {
 		return "^[A-Za-z_][A-Za-z0-9_]*$"
 	}

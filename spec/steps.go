@@ -86,9 +86,6 @@ func (b *branchRun) begin(tc *plan.TaskContext) {
 	for _, o := range b.ops {
 		o.begin(tc)
 	}
-	if b.leaf != nil {
-		b.leaf.begin(tc)
-	}
 	for _, c := range b.children {
 		c.begin(tc)
 	}
@@ -107,20 +104,6 @@ func (b *branchRun) run(sel []int32) {
 	for _, c := range b.children {
 		c.run(sel)
 	}
-}
-
-func (b *branchRun) end() error {
-	if b.leaf != nil {
-		if err := b.leaf.end(); err != nil {
-			return err
-		}
-	}
-	for _, c := range b.children {
-		if err := c.end(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 type filterRun struct {

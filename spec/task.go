@@ -28,6 +28,8 @@ type task struct {
 	props    []target
 	docs     []target
 	branches []*branchRun
+	// combiners are those of the aggregates that the branches lead to.
+	combiners []*combiner
 
 	tc     *plan.TaskContext
 	ctx    expr.Context
@@ -94,6 +96,9 @@ func (t *task) Begin(tc *plan.TaskContext) error {
 	for _, b := range t.branches {
 		b.begin(tc)
 	}
+	for _, c := range t.combiners {
+		c.begin(tc)
+	}
 	return nil
 }
 
@@ -127,8 +132,14 @@ func (t *task) block(recs []batch.Record) error {
 		sel = t.eventTime(sel)
 	}
 	if len(sel) > 0 {
+		for _, c := range t.combiners {
+			c.startBlock()
+		}
 		for _, b := range t.branches {
 			b.run(sel)
+		}
+		for _, c := range t.combiners {
+			c.endBlock()
 		}
 	}
 	if len(t.bad) == 0 {
@@ -265,8 +276,8 @@ func (t *task) turnAway() error {
 }
 
 func (t *task) End() error {
-	for _, b := range t.branches {
-		if err := b.end(); err != nil {
+	for _, c := range t.combiners {
+		if err := c.end(); err != nil {
 			return err
 		}
 	}
