@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,8 +59,9 @@ func (e *Emitter) Open(ctx context.Context, saved []batch.Position, first bool) 
 		return nil, batch.NewError(batch.Transient, batch.CodeUnavailable, "open", fmt.Errorf("source %s was closed", e.id), "")
 	}
 	e.opened = true
-	e.wg.Add(1)
+	e.wg.Add(2)
 	go e.watch()
+	go e.warnCompacted(sortedKeys(m))
 	for _, p := range e.sorted {
 		p.mu.Lock()
 		if p.leader >= 0 {
@@ -184,6 +186,25 @@ func (e *Emitter) loadCommitted(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// warnCompacted says which topics are compacted: what compaction has passed over can't be replayed. Without the right
+// to see a topic's settings nothing is said.
+func (e *Emitter) warnCompacted(topics []string) {
+	defer e.wg.Done()
+	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.Timeout)
+	defer cancel()
+	configs, err := kadm.NewClient(e.client).DescribeTopicConfigs(ctx, topics...)
+	if err != nil {
+		return
+	}
+	for _, c := range configs {
+		for _, v := range c.Configs {
+			if v.Key == "cleanup.policy" && strings.Contains(v.MaybeValue(), "compact") {
+				e.log.Warn("the topic is compacted: its batches can't be replayed once compaction has taken some of their records", "topic", c.Name)
+			}
+		}
+	}
 }
 
 // settleAll settles what the leaders answer for within openPatience.
