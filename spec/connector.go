@@ -132,8 +132,7 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 // kafkaError reports what the Kafka source says of its settings, at the setting that it names.
 func (c *checker) kafkaError(d *sourceDecl, shared *node, err error) {
 	msg, hint := err.Error(), ""
-	var e *batch.Error
-	if errors.As(err, &e) && e.Err != nil {
+	if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
 		msg, hint = e.Err.Error(), e.Remedy
 	}
 	field, _, _ := strings.Cut(msg, ":")

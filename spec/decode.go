@@ -265,12 +265,7 @@ func (d *csvDecoder) decode(r *batch.Record, i int) error {
 func (d *csvDecoder) reset() { d.scratch = d.scratch[:0] }
 
 func (d *csvDecoder) isNull(text []byte) bool {
-	for _, n := range d.nulls {
-		if string(text) == n {
-			return true
-		}
-	}
-	return false
+	return len(d.nulls) > 0 && slices.Contains(d.nulls, vec.Text(text))
 }
 
 // setProperty fills row i of a column with one of the record's properties.

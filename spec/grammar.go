@@ -25,8 +25,10 @@ func grammar() *field {
 }
 
 func onBadRecord(doc string) *field {
-	return &field{name: "on_bad_record", kind: kindEnum, enum: []string{"stop", "skip"}, laterEnum: []string{"dead_letter"}, def: "stop",
-		doc: doc + " `stop` ends the pipeline with the record's place and the cause, before anything of its batch is applied; `skip` puts it into the state `_rejected` and goes on."}
+	return &field{
+		name: "on_bad_record", kind: kindEnum, enum: []string{"stop", "skip"}, laterEnum: []string{"dead_letter"}, def: "stop",
+		doc: doc + " `stop` ends the pipeline with the record's place and the cause, before anything of its batch is applied; `skip` puts it into the state `_rejected` and goes on.",
+	}
 }
 
 func batchField() *field {
@@ -46,8 +48,10 @@ func batchField() *field {
 }
 
 func kafkaConnection(shared bool) []*field {
-	brokers := &field{name: "brokers", kind: kindList, required: shared, item: &field{kind: kindString}, def: "those of `connections`", example: `brokers: ["${KAFKA_BROKERS}"]`,
-		doc: "Addresses (host:port) of some of the brokers. One element may hold several, separated by commas."}
+	brokers := &field{
+		name: "brokers", kind: kindList, required: shared, item: &field{kind: kindString}, def: "those of `connections`", example: `brokers: ["${KAFKA_BROKERS}"]`,
+		doc: "Addresses (host:port) of some of the brokers. One element may hold several, separated by commas.",
+	}
 	if shared {
 		brokers.def = ""
 	}
@@ -72,8 +76,10 @@ func kafkaConnection(shared bool) []*field {
 }
 
 func pathsField() *field {
-	return &field{name: "paths", kind: kindList, required: true, item: &field{kind: kindString}, example: "paths: [data/*.csv.gz]",
-		doc: "Files, or patterns with `*` and `?`; relative ones are relative to the pipeline's file. `.gz` and `.zst` are unpacked. Each file is a partition; its offsets are record numbers."}
+	return &field{
+		name: "paths", kind: kindList, required: true, item: &field{kind: kindString}, example: "paths: [data/*.csv.gz]",
+		doc: "Files, or patterns with `*` and `?`; relative ones are relative to the pipeline's file. `.gz` and `.zst` are unpacked. Each file is a partition; its offsets are record numbers.",
+	}
 }
 
 func sourceDecode() *field {
@@ -84,7 +90,8 @@ func sourceDecode() *field {
 }
 
 func decodeField(doc string) *field {
-	return &field{name: "decode", kind: kindEnum, enum: []string{"json", "csv"}, doc: doc,
+	return &field{
+		name: "decode", kind: kindEnum, enum: []string{"json", "csv"}, doc: doc,
 		enumOr: &field{kind: kindObject, fields: []*field{
 			{name: "csv", kind: kindObject, operator: true, doc: "CSV with options.", fields: []*field{
 				{name: "null_values", kind: kindList, item: &field{kind: kindString}, def: "none", example: `null_values: ["NA", ""]`, doc: "Texts that stand for null, in every column."},
@@ -94,9 +101,11 @@ func decodeField(doc string) *field {
 }
 
 func typesField() *field {
-	return &field{name: "types", kind: kindMap, keys: kindRef, example: "types: {amount: decimal, placed_at: timestamp}",
+	return &field{
+		name: "types", kind: kindMap, keys: kindRef, example: "types: {amount: decimal, placed_at: timestamp}",
 		doc:  "Types of fields. A declared type is checked on every record. CSV columns are strings otherwise, JSON fields what the JSON says.",
-		item: &field{kind: kindEnum, enum: typeNames, doc: "The field's type."}}
+		item: &field{kind: kindEnum, enum: typeNames, doc: "The field's type."},
+	}
 }
 
 // typeNames are the types that `types` may declare.
@@ -149,8 +158,10 @@ func stateField() *field {
 
 func streamField() *field {
 	return &field{name: "stream", kind: kindObject, fields: []*field{
-		{name: "from", kind: kindList, required: true, item: &field{kind: kindName}, example: "from: [orders, returns]",
-			doc: "The source or stream whose rows this stream takes. A list merges them: every row of each."},
+		{
+			name: "from", kind: kindList, required: true, item: &field{kind: kindName}, example: "from: [orders, returns]",
+			doc: "The source or stream whose rows this stream takes. A list merges them: every row of each.",
+		},
 		{name: "steps", kind: kindList, required: true, item: stepField(), doc: "What is done with each row, in this order. A step is one operator and its options."},
 	}}
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -375,7 +376,7 @@ func (b *modeler) exprs(list []exprDecl, name string, n *node) []exprDecl {
 }
 
 func (b *modeler) parseError(n *node, err error) {
-	errs, ok := err.(expr.Errors) //nolint:errorlint // the documented type of the error
+	errs, ok := errors.AsType[expr.Errors](err)
 	if !ok {
 		b.add(n.at, "", "%v", err)
 		return

@@ -148,8 +148,8 @@ func parseYAML(src []byte) (f *ast.File, err error) {
 }
 
 func (p *treeParser) syntax(err error) {
-	var ye yaml.Error
-	if !errors.As(err, &ye) || ye.GetToken() == nil {
+	ye, ok := errors.AsType[yaml.Error](err)
+	if !ok || ye.GetToken() == nil {
 		p.add(pos{}, "", "%v", err)
 		return
 	}
@@ -588,7 +588,7 @@ func (p *treeParser) substituted(n *node, what string) *node {
 	if changed {
 		n.text, n.exact = text, false
 	}
-	if err := p.typed(n, what); err != nil {
+	if err := p.typed(n); err != nil {
 		p.add(n.at, suggestion(f, n.text), "%s: %v", what, err)
 		return nil
 	}
@@ -651,7 +651,7 @@ func wanted(f *field) string {
 }
 
 // typed reads the scalar's text as its field's kind.
-func (p *treeParser) typed(n *node, what string) (err error) {
+func (p *treeParser) typed(n *node) (err error) {
 	f := n.field
 	switch f.kind {
 	case kindInt:

@@ -206,20 +206,19 @@ func orDefault(d, def time.Duration) time.Duration {
 }
 
 func (d *decodeDecl) text() string {
-	b := "decode " + d.kind
+	text := "decode " + d.kind
 	if len(d.nulls) > 0 {
-		b += fmt.Sprintf(" nulls %q", d.nulls)
+		text += fmt.Sprintf(" nulls %q", d.nulls)
 	}
-	types := slices.Clone(d.types)
-	slices.SortFunc(types, func(a, b typeDecl) int { return strings.Compare(a.name, b.name) })
-	for i, t := range types {
-		sep := ", "
-		if i == 0 {
-			sep = " types "
-		}
-		b += sep + t.name + " " + t.kind.String()
+	var types []string
+	for _, t := range d.types {
+		types = append(types, t.name+" "+t.kind.String())
 	}
-	return b
+	if len(types) > 0 {
+		slices.Sort(types)
+		text += " types " + strings.Join(types, ", ")
+	}
+	return text
 }
 
 // text writes a step in one line, without what has no effect on the results.

@@ -22,8 +22,7 @@ func Load(path string, opts Options) (*Pipeline, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
 		msg := err.Error()
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
 			msg = "can't be read: " + pe.Err.Error()
 		}
 		return nil, Problems{{File: path, Msg: msg}}

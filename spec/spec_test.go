@@ -102,8 +102,10 @@ streams:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := plan.Limits{MaxRecords: 7, MaxBytes: 1 << 20, MaxPending: 2, Interval: time.Second, Timeout: time.Minute,
-		Retry: plan.Retry{Min: time.Second, Max: 2 * time.Second, Attempts: 3, For: 24 * time.Hour}}
+	want := plan.Limits{
+		MaxRecords: 7, MaxBytes: 1 << 20, MaxPending: 2, Interval: time.Second, Timeout: time.Minute,
+		Retry: plan.Retry{Min: time.Second, Max: 2 * time.Second, Attempts: 3, For: 24 * time.Hour},
+	}
 	if pl.Batch != want {
 		t.Errorf("limits %+v, want %+v", pl.Batch, want)
 	}

@@ -42,8 +42,7 @@ func (s *static) build(parts []plan.StaticPart) (any, error) {
 			continue
 		}
 		if err := dec.header(part.Chunk.Fields); err != nil {
-			var e *batch.Error
-			if errors.As(err, &e) {
+			if e, ok := errors.AsType[*batch.Error](err); ok {
 				return nil, e.At(part.Partition, batch.NoOffset)
 			}
 			return nil, err

@@ -38,7 +38,6 @@ type task struct {
 	recs   []batch.Record // of the block
 	bad    []turned       // rows of the block turned away
 	sel    []int32
-	marks  []bool
 }
 
 // frameRun holds a frame's rows of the present block.
@@ -107,8 +106,7 @@ func (t *task) Process(c *batch.Chunk) error {
 		t.fields, t.header = slices.Clone(c.Fields), true
 		if err := t.dec.header(t.fields); err != nil {
 			t.header = false
-			var e *batch.Error
-			if errors.As(err, &e) {
+			if e, ok := errors.AsType[*batch.Error](err); ok {
 				return e.At(t.tc.Partition, batch.NoOffset)
 			}
 			return err
