@@ -75,7 +75,7 @@ func (b *backend) Query(ctx context.Context, name string, keys []string, w serve
 	}
 	defer snap.Close() //nolint:errcheck // nothing was written
 	if _, err := query.Schema(snap, name); err != nil {
-		return fmt.Errorf("%w: %w", server.ErrNotFound, err)
+		return server.NotFound(err)
 	}
 	return querySnapshot(ctx, snap, name, keys, w)
 }

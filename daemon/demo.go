@@ -176,6 +176,10 @@ func produceViews(ctx context.Context, brokers string, rate int) error {
 		return err
 	}
 	defer views.Close(context.Background()) //nolint:errcheck // it holds nothing
+	starts, err := views.Open(ctx, nil, true)
+	if err != nil {
+		return err
+	}
 	var next [demoPartitions]int64
 	ends.Each(func(o kadm.ListedOffset) {
 		if o.Partition < demoPartitions {
@@ -201,7 +205,7 @@ func produceViews(ctx context.Context, brokers string, rate int) error {
 			if n == 0 {
 				continue
 			}
-			r := batch.Range{Partition: batch.Partition{Source: demoTopic, Topic: views.Partitions()[i].Topic, Number: int32(i)}, Start: next[i], End: next[i] + n}
+			r := batch.Range{Partition: starts[i].Partition, Identity: starts[i].Identity, Start: next[i], End: next[i] + n}
 			err := views.Read(ctx, r, func(c *batch.Chunk) error {
 				for j := range c.Records {
 					rec := &kgo.Record{Partition: int32(i), Value: append([]byte(nil), c.Records[j].Value...)}

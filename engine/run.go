@@ -205,8 +205,8 @@ func (h *Handle) observe(_ time.Time, ev coordinator.Event, actions []coordinato
 		h.o.Observer.Failed(ev.Err)
 	}
 	for _, a := range actions {
-		if b, ok := a.(coordinator.Begin); ok {
-			h.o.Observer.Begun(b.Batch.Txid, b.Batch.Attempt)
+		if p, ok := a.(coordinator.Process); ok { // a beginning that found nothing to plan is none
+			h.o.Observer.Begun(p.Txid, p.Attempt)
 		}
 	}
 }
