@@ -205,3 +205,45 @@ func TestWordsExample(t *testing.T) {
 		t.Errorf("brokers %v, want %v", got, want)
 	}
 }
+
+// TestGenerated runs a job over generated records, with and without declared types, cut into batches in two ways.
+func TestGenerated(t *testing.T) {
+	var want []byte
+	for _, c := range []struct{ batch, types string }{
+		{"{max_records: 5000}", ""}, {"{max_records: 77}", ""}, {"{max_records: 500}", ", types: {user: string, page: string, ms: timestamp, n: int}"},
+	} {
+		p, err := Parse("p.yaml", []byte(`
+pipeline: users
+batch: `+c.batch+`
+sources:
+  s: {generate: {kind: users, seed: 3, partitions: 3, count: 4000}`+c.types+`}
+streams:
+  totals:
+    from: s
+    steps:
+      - group_by: [user]
+      - aggregate: {n: count(), total: sum(n), worst: max(n), pages: min(page)}
+`), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		drain(t, p, dir, 2)
+		got := rows(t, dir, p.Name(), "totals")
+		if want == nil {
+			want = got
+			var all []struct{ N int }
+			if err := json.Unmarshal(got, &all); err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, r := range all {
+				n += r.N
+			}
+			if n != 4000 || len(all) < 100 {
+				t.Fatalf("%d records of %d users, want 4000 of hundreds", n, len(all))
+			}
+		}
+		sameJSON(t, "batch "+c.batch+c.types, got, want)
+	}
+}
