@@ -52,7 +52,7 @@ func TestKill(t *testing.T) {
 	write(t, file, fmt.Sprintf(`pipeline: words
 batch:
   max_records: 20000
-  interval: 25ms               # so that at any moment data wait for the next batch
+  interval: 40ms               # so that at any moment data wait for the next batch
 sources:
   lines:
     kafka: {brokers: ["%s"], topics: [%s], start: earliest}
@@ -212,12 +212,19 @@ func produce(ctx context.Context, brokers []string, topic string, n, rate int, a
 	}
 	defer cl.Close()
 	var failed atomic.Pointer[error]
-	const slice = 2 * time.Millisecond
-	per := max(rate*int(slice)/int(time.Second), 1)
-	tick := time.NewTicker(slice)
+	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
+	began, held := time.Now(), time.Duration(0) // held: while no more were allowed, which the rate doesn't make up for
+	last := began
 	for i := 0; i < n; {
-		for range min(per, n-i, int(allowed.Load())-i) {
+		now := time.Now()
+		due := int(float64(rate) * (now.Sub(began) - held).Seconds())
+		if limit := int(allowed.Load()); due > limit {
+			held += now.Sub(last)
+			due = limit
+		}
+		last = now
+		for ; i < min(due, n); i++ {
 			cl.Produce(ctx, &kgo.Record{Value: []byte(line(i))}, func(_ *kgo.Record, err error) {
 				if err != nil {
 					failed.Store(&err)
@@ -225,7 +232,6 @@ func produce(ctx context.Context, brokers []string, topic string, n, rate int, a
 				}
 				acked.Add(1)
 			})
-			i++
 		}
 		select {
 		case <-tick.C:
