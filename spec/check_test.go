@@ -46,11 +46,7 @@ func TestCheck(t *testing.T) {
 				if err != nil {
 					return err.Error() + "\n"
 				}
-				out := strings.Join(pl.Lines, "\n") + "\n"
-				for _, n := range p.Notes() {
-					out += "note: " + n + "\n"
-				}
-				return out
+				return strings.Join(pl.Lines, "\n") + "\n"
 			case "text":
 				pl, err := p.Plan()
 				if err != nil {

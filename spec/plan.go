@@ -190,7 +190,7 @@ func (p *Pipeline) text() string {
 		fmt.Fprintf(&b, "static %s: %s; %s; key %s\n", s.decl.name, p.tables[i].describe, s.decl.decode.text(), s.decl.key.text)
 	}
 	for _, s := range p.m.streams {
-		fmt.Fprintf(&b, "stream %s from %s\n", s.name, strings.Join((&node{list: s.from}).texts(), ", "))
+		fmt.Fprintf(&b, "stream %s from %s\n", s.name, strings.Join(slices.Sorted(slices.Values((&node{list: s.from}).texts())), ", "))
 		for _, st := range s.steps {
 			fmt.Fprintf(&b, "  %s\n", st.text(s))
 		}
@@ -255,7 +255,7 @@ func (st *stepDecl) text(s *streamDecl) string {
 
 // lines describe the plan for people.
 func (p *Pipeline) lines() []string {
-	lines := []string{"pipeline " + p.name}
+	var lines []string
 	for i, s := range p.c.sources {
 		lines = append(lines, fmt.Sprintf("source %s: %s", s.decl.name, p.connectors[i].describe))
 		lines = append(lines, "  "+s.decl.decode.text()+"; fields in use: "+s.inUse())
@@ -284,6 +284,9 @@ func (p *Pipeline) lines() []string {
 			how = "written as merge operands"
 		}
 		lines = append(lines, fmt.Sprintf("state %s: %s by %s; %s; %d shards", o.schema.Name, columnsText(o.schema.Values), columnsText(o.schema.Key), how, plan.DefaultShards))
+	}
+	for _, n := range p.notes {
+		lines = append(lines, "note: "+n)
 	}
 	return lines
 }
