@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
 )
@@ -36,6 +38,9 @@ type Source struct {
 
 	// AddPartition adds an empty partition behind the others; nil if the source can't grow.
 	AddPartition func(t *testing.T)
+
+	// Ignore names goroutines that belong to the server behind the source, not to the emitter.
+	Ignore []goleak.Option
 }
 
 // Run runs the suite. newSource is called once for each test and returns a source of its own, without records unless

@@ -398,12 +398,12 @@ func testConcurrent(t *testing.T, s *Source) {
 
 func testClose(t *testing.T, s *Source) {
 	fill(t, s, 0, 10)
-	before := goleak.IgnoreCurrent()
+	ignore := append([]goleak.Option{goleak.IgnoreCurrent()}, s.Ignore...)
 	b, at := starts(t, s)
 	p := b.partitions(s.Partitions)[0]
 	b.plan(p, at[p].Next, emitter.Limit{Records: 2})
 	b.close()
-	goleak.VerifyNone(t, before)
+	goleak.VerifyNone(t, ignore...)
 
 	// Never opened: Close has nothing to wait for.
 	em := s.Open(t)
@@ -412,5 +412,5 @@ func testClose(t *testing.T, s *Source) {
 	if err := em.Close(ctx); err != nil {
 		t.Errorf("Close of an emitter that was never opened: %v", err)
 	}
-	goleak.VerifyNone(t, before)
+	goleak.VerifyNone(t, ignore...)
 }

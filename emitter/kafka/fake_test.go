@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
@@ -403,6 +404,11 @@ func TestConformance(t *testing.T) {
 				}
 			},
 			AddPartition: func(*testing.T) { c.grow("t", 4) },
+			Ignore: []goleak.Option{
+				goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).read.func1"),
+				goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).read"),
+				goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).write"),
+			},
 		}
 	})
 }

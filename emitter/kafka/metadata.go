@@ -240,6 +240,7 @@ func (e *Emitter) lead(p *partition, mp *kmsg.MetadataResponseTopicPartition, no
 func (e *Emitter) watch() {
 	defer e.wg.Done()
 	pause := minBackoff
+	silent := false // the cluster didn't answer last time
 	for {
 		wait := e.cfg.DiscoverEvery
 		if e.troubled() {
@@ -269,18 +270,37 @@ func (e *Emitter) watch() {
 		}
 		m, err := e.wanted(e.ctx)
 		if err != nil {
-			if e.ctx.Err() == nil {
+			if e.ctx.Err() == nil && !silent {
 				e.log.Warn("no metadata from the cluster", "brokers", e.cfg.Brokers, "error", err)
 			}
+			silent = true
 			continue
 		}
 		bad := e.update(m)
+		if silent {
+			silent = false
+			e.log.Info("the cluster answers again", "brokers", e.cfg.Brokers)
+			e.hurry()
+		}
 		for _, p := range sortedParts(bad) {
 			if e.retire(p, bad[p]) {
 				continue
 			}
 			e.stop(p, bad[p])
 		}
+	}
+}
+
+// hurry lets partitions that wait for their next try have it now.
+func (e *Emitter) hurry() {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, p := range e.sorted {
+		p.mu.Lock()
+		p.retryAt = time.Time{}
+		leader := p.leader
+		p.mu.Unlock()
+		e.wake(leader)
 	}
 }
 

@@ -70,7 +70,7 @@ func newPartition(id batch.Partition, t *topic, start Start, log hclog.Logger) *
 // Back-off of a partition whose requests fail.
 const (
 	minBackoff = 100 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	maxBackoff = 2 * time.Second
 )
 
 // fail notes a transient error. The caller holds p.mu.
