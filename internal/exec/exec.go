@@ -248,7 +248,7 @@ func (x *Executor) openSource(ctx context.Context, s *plan.Source, saved []txsta
 	if x.cfg.Sources != nil {
 		em, err = x.cfg.Sources(s.ID)
 	} else {
-		em, err = s.Open(plan.Env{Logger: x.log.With("source", s.ID), Dir: x.plan.Dir})
+		em, err = s.Open(plan.Env{Logger: x.log.With("source", s.ID)})
 	}
 	if err != nil {
 		return nil, err

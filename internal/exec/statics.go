@@ -74,7 +74,7 @@ func partsOf(t *pebblestate.StaticTable) []plan.StaticPart {
 
 // readStatic reads the table's source from its beginning to its present end.
 func (x *Executor) readStatic(ctx context.Context, s *plan.Static) (t pebblestate.StaticTable, err error) {
-	em, err := s.Open(plan.Env{Logger: x.log.With("table", s.Name), Dir: x.plan.Dir})
+	em, err := s.Open(plan.Env{Logger: x.log.With("table", s.Name)})
 	if err != nil {
 		return t, err
 	}

@@ -43,7 +43,6 @@ type Plan struct {
 	Statics   []*Static
 
 	Batch Limits
-	Dir   string // data directory as configured; empty: decided by the command
 }
 
 // Limits are the settings of batching. Zero values stand for the defaults.
