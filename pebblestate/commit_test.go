@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -332,8 +333,8 @@ func TestStatics(t *testing.T) {
 		if err != nil || !ok {
 			t.Fatalf("%v, %v", ok, err)
 		}
-		if g, w := fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", want); g != w {
-			t.Fatalf("got %.500s\nwant %.500s", g, w)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %.500s\nwant %.500s", fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", want))
 		}
 	}
 	got, ok, err := db.Static(t.Context(), "airlines")
