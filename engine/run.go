@@ -53,6 +53,8 @@ type Handle struct {
 	opening error         // what keeps the sources from being opened
 	since   time.Time     // of opening
 	last    *txstate.Entry
+	txid    batch.Txid                // the last committed
+	moved   chan struct{}             // closed, and made anew, when txid rises
 	targets map[batch.Partition]int64 // of a bounded run
 }
 
@@ -67,7 +69,7 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 	h := &Handle{
 		o: o, plan: pl, dir: filepath.Join(o.DataDir, pl.Name),
 		log:  o.Logger.With("pipeline", pl.Name),
-		done: make(chan struct{}), drain: make(chan struct{}), began: time.Now(),
+		done: make(chan struct{}), drain: make(chan struct{}), moved: make(chan struct{}), began: time.Now(),
 	}
 	if h.db, err = h.open(ctx); err != nil {
 		return nil, err
@@ -93,6 +95,37 @@ func (h *Handle) Wait() error {
 
 // Done is closed when the run has ended.
 func (h *Handle) Done() <-chan struct{} { return h.done }
+
+// WaitFor returns once txid has committed, or with the reason why it won't: the end of the run, or ctx's error.
+func (h *Handle) WaitFor(ctx context.Context, txid batch.Txid) error {
+	for {
+		h.mu.Lock()
+		at, moved := h.txid, h.moved
+		h.mu.Unlock()
+		if at >= txid {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-h.done:
+			if h.err != nil {
+				return h.err
+			}
+			return fmt.Errorf("the pipeline ended at txid %d: %w", at, errEnded)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// advance notes a committed txid and wakes those that wait for it.
+func (h *Handle) advance(txid batch.Txid) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.txid = txid
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
 
 // Drain finishes the batches in flight, begins no other, and ends the run. What isn't finished within Options.Grace is
 // dropped: it is done again by the next run.
@@ -170,6 +203,7 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 	h.exec, h.run = x, r
 	h.mu.Unlock()
 	h.o.Observer.Resumed(snap.Txid)
+	h.advance(snap.Txid)
 	h.log.Info("running", "txid", uint64(snap.Txid), "epoch", uint64(snap.Epoch), "data", h.dir)
 	go h.watchDrain(finished, r)
 	h.reached(x)
@@ -322,6 +356,7 @@ func (h *Handle) committed(e *txstate.Entry) {
 	h.last = e
 	x := h.exec
 	h.mu.Unlock()
+	h.advance(e.Txid)
 	h.log.Debug("committed", "txid", uint64(e.Txid), "attempt", e.Attempt.String(), "records", e.Counts.Read, "took", (e.Took.Read + e.Took.Process + e.Took.Commit).Round(time.Microsecond))
 	h.reached(x)
 }
