@@ -1,7 +1,6 @@
 package pebblestate
 
 import (
-	"container/list"
 	"sync"
 	"sync/atomic"
 )
@@ -29,17 +28,19 @@ type budget struct {
 type cacheShard struct {
 	mu      sync.Mutex
 	commits uint64
-	values  map[string]*list.Element
-	order   list.List // of *cached, the most recently used first
+	values  map[string]*cached
+	order   cached // head of the ring: next is the most recently used, prev the least
 }
 
+// cached is a value and its place in the ring of its shard.
 type cached struct {
-	key   string
-	value []byte
+	key        string
+	value      []byte
+	prev, next *cached
 }
 
-// cachedOverhead is about what a value costs beyond its own bytes: map cell, list element, headers.
-const cachedOverhead = 160
+// cachedOverhead is about what a value costs beyond its own bytes: map cell, ring, headers.
+const cachedOverhead = 128
 
 func (c *cached) size() int64 { return int64(len(c.key)+len(c.value)) + cachedOverhead }
 
@@ -56,8 +57,8 @@ func (c *cache) get(shard int, key []byte) (value []byte, found bool, at uint64)
 	if e == nil {
 		return nil, false, s.commits
 	}
-	s.order.MoveToFront(e)
-	return e.Value.(*cached).value, true, s.commits
+	s.touch(e)
+	return e.value, true, s.commits
 }
 
 // fill takes the value that a read found, unless a commit has touched the shard since get.
@@ -82,20 +83,20 @@ func (c *cache) commit(shard int, update func(s *cacheShard)) {
 // put sets a value, which isn't copied. REQUIRES: s.mu is held.
 func (c *cache) put(s *cacheShard, key, value []byte) {
 	if e := s.values[string(key)]; e != nil {
-		v := e.Value.(*cached)
-		c.budget.used.Add(int64(len(value) - len(v.value)))
-		e.Value = &cached{key: v.key, value: value}
-		s.order.MoveToFront(e)
+		c.budget.used.Add(int64(len(value) - len(e.value)))
+		e.value = value
+		s.touch(e)
 	} else {
 		if s.values == nil {
-			s.values = map[string]*list.Element{}
+			s.values = map[string]*cached{}
 		}
-		v := &cached{key: string(key), value: value}
-		s.values[v.key] = s.order.PushFront(v)
-		c.budget.used.Add(v.size())
+		e := &cached{key: string(key), value: value}
+		s.values[e.key] = e
+		s.pushFront(e)
+		c.budget.used.Add(e.size())
 	}
-	for c.budget.used.Load() > c.budget.limit && s.order.Len() > 0 {
-		c.remove(s, s.order.Back())
+	for c.budget.used.Load() > c.budget.limit && s.order.prev != &s.order {
+		c.remove(s, s.order.prev)
 	}
 }
 
@@ -108,21 +109,18 @@ func (c *cache) drop(s *cacheShard, key []byte) {
 
 // dropPrefixes forgets the keys that begin with any of the prefixes. REQUIRES: s.mu is held.
 func (c *cache) dropPrefixes(s *cacheShard, prefixes [][]byte) {
-	for e := s.order.Front(); e != nil; {
-		next := e.Next()
-		key := e.Value.(*cached).key
+	for e := s.order.next; e != &s.order; e = e.next {
 		for _, p := range prefixes {
-			if len(key) >= len(p) && key[:len(p)] == string(p) {
+			if len(e.key) >= len(p) && e.key[:len(p)] == string(p) {
 				c.remove(s, e)
 				break
 			}
 		}
-		e = next
 	}
 }
 
-func (c *cache) remove(s *cacheShard, e *list.Element) {
-	v := s.order.Remove(e).(*cached)
-	delete(s.values, v.key)
-	c.budget.used.Add(-v.size())
+func (c *cache) remove(s *cacheShard, e *cached) {
+	s.unlink(e)
+	delete(s.values, e.key)
+	c.budget.used.Add(-e.size())
 }

@@ -164,11 +164,11 @@ func (db *DB) Close() error {
 }
 
 func (db *DB) close() error {
+	db.writing.Lock() // a write under way ends soon even if the database has failed
+	defer db.writing.Unlock()
 	if db.Err() != nil {
 		return db.giveUp()
 	}
-	db.writing.Lock()
-	defer db.writing.Unlock()
 	if old := db.current.Swap(nil); old != nil {
 		db.release(old)
 	}
@@ -200,7 +200,7 @@ func (db *DB) close() error {
 }
 
 // giveUp leaves Pebble to itself after a failure: some of its locks may be held for ever, and its memory with them.
-// The fence sees to it that it changes nothing any more.
+// The fence sees to it that it changes nothing any more. REQUIRES: db.writing is held.
 func (db *DB) giveUp() error {
 	if old := db.current.Swap(nil); old != nil {
 		db.release(old)
