@@ -45,7 +45,26 @@ const cachedOverhead = 128
 func (c *cached) size() int64 { return int64(len(c.key)+len(c.value)) + cachedOverhead }
 
 func newCache(b *budget, shards int) *cache {
-	return &cache{budget: b, shards: make([]cacheShard, shards)}
+	c := &cache{budget: b, shards: make([]cacheShard, shards)}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.order.prev, s.order.next = &s.order, &s.order
+	}
+	return c
+}
+
+func (s *cacheShard) unlink(e *cached) { e.prev.next, e.next.prev = e.next, e.prev }
+
+func (s *cacheShard) pushFront(e *cached) {
+	e.prev, e.next = &s.order, s.order.next
+	e.prev.next, e.next.prev = e, e
+}
+
+func (s *cacheShard) touch(e *cached) {
+	if s.order.next != e {
+		s.unlink(e)
+		s.pushFront(e)
+	}
 }
 
 // get returns the value of key if it is known, or else what fill must be given.
