@@ -137,6 +137,7 @@ func certificate(t *testing.T) (cert tls.Certificate, certFile, keyFile string) 
 }
 
 func TestMutualTLS(t *testing.T) {
+	t.Parallel()
 	cert, certFile, keyFile := certificate(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(cert.Leaf)
@@ -155,7 +156,7 @@ func TestMutualTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := cfg
-			cfg.TLS, cfg.Timeout = bad, time.Second
+			cfg.TLS, cfg.Timeout = bad, 300*time.Millisecond
 			if _, err := tryOpen(t, cfg); err == nil {
 				t.Fatal("Open succeeded")
 			}
@@ -164,6 +165,7 @@ func TestMutualTLS(t *testing.T) {
 }
 
 func TestSASL(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -176,7 +178,7 @@ func TestSASL(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(fake.Close)
-			cfg := Config{Brokers: fake.ListenAddrs(), Topics: []string{"t"}, Timeout: 3 * time.Second, SASL: SASL{Mechanism: mechanism, User: "me", PasswordFile: file}}
+			cfg := Config{Brokers: fake.ListenAddrs(), Topics: []string{"t"}, Timeout: 2 * time.Second, SASL: SASL{Mechanism: mechanism, User: "me", PasswordFile: file}}
 			if s := open(t, cfg); len(s.starts) != 1 {
 				t.Fatalf("starts %v", s.starts)
 			}
@@ -191,19 +193,16 @@ func TestSASL(t *testing.T) {
 				resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
 				return resp, nil, true
 			})
-			began := time.Now()
 			_, err = tryOpen(t, cfg)
 			if batch.CodeOf(err) != batch.CodeUnauthorized || batch.KindOf(err) != batch.Permanent || strings.Contains(err.Error(), "wrong") {
 				t.Fatalf("Open with a wrong password: %v, want a permanent error, without the password", err)
-			}
-			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("a wrong password was noticed after %v", took)
 			}
 		})
 	}
 }
 
 func TestACL(t *testing.T) {
+	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.EnableACLs(),
 		kfake.Superuser("SCRAM-SHA-256", "root", "r"), kfake.User("SCRAM-SHA-256", "me", "secret"))
 	if err != nil {

@@ -139,6 +139,7 @@ func (c *cluster) send(cl *kgo.Client, recs ...*kgo.Record) {
 			c.t.Fatalf("produce: %v", err)
 		}
 		time.Sleep(50 * time.Millisecond) // a topic that was just made or grown
+		cl.ForceMetadataRefresh()
 	}
 }
 
@@ -414,6 +415,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	for name, run := range scenarios {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t, fakeCluster(t)) })
 	}

@@ -138,6 +138,7 @@ func three(t *testing.T, topic string) (*cluster, *network) {
 // TestBrokerAway is case G05: a partition whose broker is away at a restart keeps its position, and joins when the
 // broker is back.
 func TestBrokerAway(t *testing.T) {
+	t.Parallel()
 	c, n := three(t, "t")
 	cfg := c.config("t")
 	cfg.Timeout = 2 * time.Second
@@ -193,10 +194,11 @@ func TestBrokerAway(t *testing.T) {
 
 // TestNoLeader: a partition without a leader has no start yet; it gets one when it is led.
 func TestNoLeader(t *testing.T) {
+	t.Parallel()
 	c, _ := three(t, "t")
 	fault := c.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Partitions: []int32{1}, Err: kerr.LeaderNotAvailable, Count: -1})
 	cfg := c.config("t")
-	cfg.Timeout = time.Second
+	cfg.Timeout = 500 * time.Millisecond
 	s := open(t, cfg)
 	if len(s.starts) != 2 || s.starts[0].Number != 0 || s.starts[1].Number != 2 {
 		t.Fatalf("starts %v", s.starts)
@@ -217,6 +219,7 @@ func TestNoLeader(t *testing.T) {
 
 // TestBrokerHangs: a broker that takes requests and never answers holds up neither the others nor Close, and shows.
 func TestBrokerHangs(t *testing.T) {
+	t.Parallel()
 	c, n := three(t, "t")
 	cfg := c.config("t")
 	cfg.Timeout = 30 * time.Second
@@ -245,13 +248,14 @@ func TestBrokerHangs(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	_, err = tryOpen(t, Config{Brokers: []string{addr}, Topics: []string{"t"}, Timeout: time.Second})
+	_, err = tryOpen(t, Config{Brokers: []string{addr}, Topics: []string{"t"}, Timeout: 300 * time.Millisecond})
 	var e *batch.Error
 	if !errors.As(err, &e) || e.Kind != batch.Transient || e.Remedy == "" || !strings.Contains(err.Error(), addr) {
 		t.Fatalf("Open: %v, want a transient error that names %s", err, addr)
@@ -303,6 +307,7 @@ func TestLogCutBack(t *testing.T) {
 
 // TestLogCutBackWhileRunning: the leader changes, and the new one's log ends below what was read.
 func TestLogCutBackWhileRunning(t *testing.T) {
+	t.Parallel()
 	c := fakeCluster(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
 	if err := c.fake.MoveTopicPartition("t", 0, 0); err != nil {
 		t.Fatal(err)
@@ -338,6 +343,7 @@ func TestLogCutBackWhileRunning(t *testing.T) {
 
 // TestLeaderMoves: reading goes on at the new leader.
 func TestLeaderMoves(t *testing.T) {
+	t.Parallel()
 	c, _ := three(t, "t")
 	s := open(t, c.config("t"))
 	p := part("t", 0)
@@ -358,6 +364,7 @@ func TestLeaderMoves(t *testing.T) {
 
 // TestErrorsInBetween: errors of every kind that a broker may answer with for a while pass by.
 func TestErrorsInBetween(t *testing.T) {
+	t.Parallel()
 	for _, kerror := range []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.UnknownServerError, kerr.LeaderNotAvailable, kerr.UnknownTopicOrPartition, kerr.OffsetNotAvailable,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.UnknownLeaderEpoch, kerr.FencedLeaderEpoch, kerr.OffsetOutOfRange, kerr.TopicAuthorizationFailed,
@@ -366,7 +373,7 @@ func TestErrorsInBetween(t *testing.T) {
 			t.Parallel()
 			c := fakeCluster(t, kfake.SeedTopics(1, "t"))
 			c.produce("t", 0, numbered("v", 3)...)
-			h := c.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Topic: "t", Err: kerror, Count: 3})
+			h := c.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Topic: "t", Err: kerror, Count: 2})
 			s := &source{Emitter: newEmitter(t, c.config("t")), t: t}
 			defer s.close()
 			starts, err := s.Open(t.Context(), nil, true)
@@ -381,8 +388,8 @@ func TestErrorsInBetween(t *testing.T) {
 			c.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "t", Err: kerror, Count: 2})
 			again := s.values(batch.Range{Partition: pos.Partition, Start: 0, End: 3, Identity: pos.Identity})
 			equalValues(t, "read again", again, numbered("v", 3))
-			if h.Hits() < 3 {
-				t.Errorf("%d of 3 errors were met", h.Hits())
+			if h.Hits() < 2 {
+				t.Errorf("%d of 2 errors were met", h.Hits())
 			}
 		})
 	}
