@@ -149,7 +149,7 @@ func (e *Emitter) Admit(starts []batch.Position) {
 	for _, pos := range starts {
 		p := e.partitions[pos.Partition]
 		if p == nil {
-			panic(fmt.Sprintf("kafka: %v was admitted and never offered", pos))
+			continue // its topic was deleted since it was offered
 		}
 		p.mu.Lock()
 		if p.state == offered {
