@@ -621,7 +621,7 @@ func TestFunctions(t *testing.T) {
 	}{
 		{"count", "", "int", "", true},
 		{"count_if", "bool", "int", "", true},
-		{"count_if", "int", "", "count_if() needs a condition, not a int", false},
+		{"count_if", "int", "", "count_if() needs a condition, not an int", false},
 		{"sum", "int", "int", "", true}, {"sum", "float", "float", "", false}, {"sum", "decimal", "decimal", "", true}, {"sum", "any", "any", "", false},
 		{"sum", "string", "", "sum() needs a number, not a string", false},
 		{"avg", "int", "float", "", true}, {"avg", "decimal", "decimal", "", true}, {"avg", "float", "float", "", false},

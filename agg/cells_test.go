@@ -370,6 +370,9 @@ func TestNaNAndZero(t *testing.T) {
 		{true, negZero, f(0), `0`}, {false, f(0), negZero, `0`}, {true, negZero, negZero, `0`},
 		{true, value.NullValue(), f(-1), `-1`}, {false, f(-1), value.NullValue(), `-1`},
 		{true, value.IntOf(math.MaxInt64), f(1 << 63), `9223372036854775808`}, // compared exactly
+		// Of equals the earlier stays, whatever its kind.
+		{true, value.IntOf(2), value.DecimalOf(decimal.FromInt(2)), `2`}, {true, value.DecimalOf(decimal.FromInt(2)), value.IntOf(2), `"2"`},
+		{false, value.IntOf(2), value.DecimalOf(decimal.FromInt(2)), `2`}, {false, value.DecimalOf(decimal.FromInt(2)), value.IntOf(2), `"2"`},
 	} {
 		m, err := agg.Merge(nil, agg.AppendMinMax(nil, c.max, c.a), agg.AppendMinMax(nil, c.max, c.b))
 		if err != nil {

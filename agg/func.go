@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Func describes an aggregate function of declared pipelines.
@@ -57,7 +58,11 @@ func (f Func) Result(arg string) (string, error) {
 	if r, ok := f.result[""]; ok {
 		return r, nil
 	}
-	return "", fmt.Errorf("%s() needs %s, not a %s", f.Name, f.wants, arg)
+	article := "a"
+	if arg != "" && strings.Contains("aeiou", arg[:1]) {
+		article = "an"
+	}
+	return "", fmt.Errorf("%s() needs %s, not %s %s", f.Name, f.wants, article, arg)
 }
 
 // Exact tells whether Merge is exactly associative for arguments of a type; see the function Exact.
