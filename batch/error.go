@@ -46,9 +46,19 @@ const (
 	CodeStoreFull     Code = "store_full"      // no space left on the device
 	CodeStoreInUse    Code = "store_in_use"    // another process works in the directory
 	CodeStoreForeign  Code = "store_foreign"   // the directory belongs to another pipeline or plan
+	CodeStoreMissing  Code = "store_missing"   // the directory is empty, a mirror says that the pipeline has run
 	CodeConfiguration Code = "configuration"   // a setting is wrong
 	CodeBatchTooLarge Code = "batch_too_large" // a batch exceeds a limit of a store
 	CodeInternal      Code = "internal"        // a broken invariant of the engine itself
+)
+
+// Codes of what keeps a consumer group from showing the committed offsets. None of them touches a result.
+const (
+	CodeGroupMembers     Code = "group_members"     // the group has members, so that offsets are taken from them only
+	CodeGroupCoordinator Code = "group_coordinator" // the group's coordinator has moved, is loading or isn't there
+	CodeGroupLost        Code = "group_lost"        // offsets that were written are gone: the group expired or was deleted
+	CodeGroupForeign     Code = "group_foreign"     // somebody else commits offsets to the group
+	CodeGroupAhead       Code = "group_ahead"       // the group is ahead of the store
 )
 
 // NoOffset is the Offset of an error that concerns no single record.

@@ -123,12 +123,41 @@ type Store interface {
 	Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[Entry, error]
 }
 
-// Mirror is told what has committed: a Kafka group, ZooKeeper.
+// Mirror is told what has committed: a Kafka group, ZooKeeper. What it holds is a record of the truth, never the
+// truth: it may lag behind, it never leads, and losing it loses no data.
 type Mirror interface {
 	// Name says what and where, for logs and metrics.
 	Name() string
-	// Committed hands over the positions after txid. It doesn't block; the latest wins.
+	// Carried asks the mirror's server what it holds of this pipeline: only what the pipeline wrote itself, in
+	// batch.Partition order.
+	Carried(ctx context.Context) ([]Carried, error)
+	// Rewind lets the mirror go back behind what it holds: the pipeline starts over on purpose. It is called before
+	// the first Committed, if at all.
+	Rewind()
+	// Committed hands over the positions after txid: at the start those that the store holds, then those of each
+	// batch. It doesn't block; the latest wins. The mirror may keep positions and must not change them.
 	Committed(txid batch.Txid, epoch batch.Epoch, positions []SavedPosition)
+	// Status tells how the mirror fares, without asking anybody. It may be called from any goroutine.
+	Status() MirrorStatus
 	// Close writes what is outstanding, within ctx.
 	Close(ctx context.Context) error
+}
+
+// Carried is one position that a mirror holds.
+type Carried struct {
+	batch.Partition
+	Next  int64
+	Txid  batch.Txid // the batch that had moved it
+	Epoch batch.Epoch
+}
+
+// MirrorStatus is how a mirror fares.
+type MirrorStatus struct {
+	Txid    batch.Txid // everything up to it has been written
+	Pending bool       // something later waits to be written
+	Written time.Time  // when the last write succeeded; zero before the first
+	// Err is what keeps the mirror from being right, and Since when that began; nil if it is well.
+	Err      error
+	Since    time.Time
+	Failures map[batch.Code]int64 // since the start, by cause
 }

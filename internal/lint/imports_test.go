@@ -74,7 +74,7 @@ var table = map[string]rule{
 	"emitter/kafka":       {ours: []string{"emitter"}, clients: []string{hclog, franz}},
 	"emitter/file":        {ours: []string{"emitter"}, clients: []string{hclog, lz, xxhash}},
 	"emitter/gen":         {ours: []string{"emitter"}, clients: []string{hclog}},
-	"connect/kafka":       {ours: []string{"emitter", "emitter/kafka", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
+	"connect/kafka":       {ours: []string{"emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
 	"txstate/txstatetest": {ours: []string{"txstate"}, clients: []string{rapid, leak}},
 	"txstate/zkstore":     {ours: []string{"txstate"}, clients: []string{hclog, zk}},
 	"txstate/kafkagroup":  {ours: []string{"txstate"}, clients: []string{hclog, franz}},
@@ -86,7 +86,7 @@ var table = map[string]rule{
 	"pebblestate":         {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 
 	// The engine.
-	"internal/plan":  {ours: []string{"emitter", "state", "sink", "agg"}},
+	"internal/plan":  {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
 	"internal/exec":  {ours: []string{"internal/plan", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
 	"internal/query": {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {
@@ -104,7 +104,7 @@ var table = map[string]rule{
 	"cluster": {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
 	"spec": {
 		ours: []string{
-			"engine", "internal/plan", "internal/vec", "internal/expr", "state", "agg", "window", "codec", "emitter", "sink",
+			"engine", "internal/plan", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
 			"emitter/kafka", "emitter/file", "emitter/gen", "connect/kafka",
 			"state/sqlstate", "state/redisstate", "sink/kafkasink", "sink/sqlsink", "sink/filesink",
 		},
