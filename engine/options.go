@@ -23,6 +23,9 @@ type Options struct {
 	Procs int
 	// Grace is for how long a stop waits for batches in flight before it drops them. Default: 8 s.
 	Grace time.Duration
+	// Fresh lets a pipeline start over in an empty data directory although a mirror of its offsets (a Kafka group) says
+	// that it has run; without it that is an error. It deletes nothing, and does nothing where the directory isn't empty.
+	Fresh bool
 	// CacheBytes bounds the store's block cache. Default: 64 MiB.
 	CacheBytes int64
 	// Observer is told what happens, for metrics. It must not block. May be nil.

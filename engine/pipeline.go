@@ -151,6 +151,9 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	if len(p.exchanges) == 0 && len(p.persists) == 0 {
 		errs = append(errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", errors.New("the pipeline keeps nothing"), "end a stream in Aggregate or PartitionPersist"))
 	}
+	if err := checkMirrored(p.sources); err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("pipeline %s: %w", p.name, errors.Join(errs...))
 	}

@@ -48,6 +48,7 @@ type Handle struct {
 	db      *pebblestate.DB
 	exec    *exec.Executor // nil until the sources have been opened
 	run     *runner.Runner // nil until then
+	mirrors []txstate.Mirror
 	drained bool
 	drain   chan struct{} // closed by Drain
 	opening error         // what keeps the sources from being opened
@@ -177,17 +178,29 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 			err = errors.Join(err, db.Close())
 		}
 	}()
-	x, snap, err := h.openSources(work)
-	if err != nil || x == nil {
+	if err := h.openMirrors(work); err != nil {
 		return err
 	}
+	var x *exec.Executor
 	defer func() {
 		closing, cancel := context.WithTimeout(work, closeGrace)
 		defer cancel()
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() { h.closeMirrors(closing, h.mirrors) })
+		if x == nil {
+			return
+		}
 		if cerr := x.Close(closing); cerr != nil {
 			h.log.Warn("a source didn't close in order", "error", cerr)
 		}
 	}()
+	var snap txstate.Snapshot
+	x, snap, err = h.openSources(work)
+	if err != nil || x == nil {
+		return err
+	}
+	h.resumed(x)
 	if h.o.UntilCaughtUp {
 		if err := h.aim(work, x); err != nil {
 			return err
@@ -307,11 +320,18 @@ func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snaps
 	}()
 	var x *exec.Executor
 	var snap txstate.Snapshot
+	guarded := false
 	ok, err := h.retry(ctx, "opening the sources", func() error {
+		if !guarded {
+			if err := h.guard(ctx); err != nil {
+				return err
+			}
+			guarded = true
+		}
 		x = exec.New(exec.Config{
 			Plan: h.plan, DB: h.db, Shards: h.db.Shards(), Logger: h.log, Procs: h.o.Procs,
 			Build: buildID(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
-			OnCommit: h.committed, Reopened: h.reopen,
+			Mirrors: h.mirrors, OnCommit: h.committed, Reopened: h.reopen,
 		})
 		var err error
 		if snap, err = x.Open(ctx); err != nil {

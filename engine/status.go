@@ -21,6 +21,7 @@ type Status struct {
 	Reasons    []string
 	InFlight   []InFlight
 	Partitions []PartitionStatus // in batch.Partition order
+	Mirrors    []MirrorStatus    // in the order of their sources
 	// Failure is the last failure of this run; nil if there was none. Failing says that it stands: its batch has not
 	// committed since.
 	Failure      error
@@ -52,7 +53,11 @@ func (h *Handle) Status() Status {
 		Pipeline: h.plan.Name, Dir: h.dir, Began: h.began, Last: h.last, Draining: h.drained,
 	}
 	opening, since, x, r := h.opening, h.since, h.exec, h.run
+	mirrors := h.mirrors
 	h.mu.Unlock()
+	for _, m := range mirrors {
+		st.Mirrors = append(st.Mirrors, MirrorStatus{Name: m.Name(), MirrorStatus: m.Status()})
+	}
 	select {
 	case <-h.done:
 		st.Reasons = append(st.Reasons, "the pipeline has ended")

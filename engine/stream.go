@@ -9,6 +9,7 @@ import (
 	"github.com/tridentd/tridentd/codec"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // Stream is a flow of values of one type. Any number of operators may be attached to it; each sees every value.
@@ -53,6 +54,10 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 		Open:    func(env plan.Env) (emitter.Emitter, error) { return src.Open(id, framing, env) },
 		NewTask: func() plan.Task { return &sourceTask[T]{chains: chains[T]{n: n}, dec: dec.New()} },
 	}}
+	if ms, ok := src.(MirroredSource); ok {
+		def.plan.Mirror = func(env plan.Env) (txstate.Mirror, error) { return ms.Mirror(p.name, id, env) }
+		def.plan.Mirrored = ms.Mirrored(p.name)
+	}
 	for _, o := range opts {
 		o(def)
 	}

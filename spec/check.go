@@ -125,6 +125,8 @@ type checker struct {
 	statics []*static
 	outputs []*output
 	dotted  []string // all names with a dot that any expression uses
+	// mirrored is what sources write besides the store, and which source it is.
+	mirrored map[string]string
 }
 
 func (c *checker) check() {

@@ -6,9 +6,11 @@ import (
 	"strings"
 
 	"github.com/tridentd/tridentd/batch"
+	connect "github.com/tridentd/tridentd/connect/kafka"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/file"
 	"github.com/tridentd/tridentd/emitter/kafka"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // connector opens one source of a plan.
@@ -16,6 +18,9 @@ type connector struct {
 	describe string
 	open     func(id string, env emitter.Env) (emitter.Emitter, error)
 	kafka    *kafka.Config // nil for other sources
+	// mirror makes what shows the source's committed offsets; nil: nothing does. mirrored names what that writes.
+	mirror   func(id string, env emitter.Env) (txstate.Mirror, error)
+	mirrored []string
 }
 
 // framing is how a byte stream is cut for a way of decoding.
@@ -58,8 +63,12 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 	cfg := kafka.Config{
 		Topics: n.get("topics").texts(), Pattern: n.get("pattern").str(), Group: n.get("group").str(),
 	}
-	if cfg.Group == "" {
-		cfg.Group = "tridentd-" + c.m.name
+	unmirrored := cfg.Group == noGroup
+	switch cfg.Group {
+	case noGroup:
+		cfg.Group = ""
+	case "":
+		cfg.Group = connect.DefaultGroup(c.m.name)
 	}
 	// A source that names its own brokers is another cluster: the shared one's secrets are not sent there.
 	from := shared
@@ -124,9 +133,34 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 	if err := probe.Close(context.Background()); err != nil {
 		panic("spec: an emitter that was never opened doesn't close: " + err.Error())
 	}
-	return connector{describe: cfg.Describe(), kafka: &cfg, open: func(id string, env emitter.Env) (emitter.Emitter, error) {
+	con := connector{describe: cfg.Describe(), kafka: &cfg, open: func(id string, env emitter.Env) (emitter.Emitter, error) {
 		return kafka.New(id, cfg, env)
 	}}
+	if unmirrored {
+		return con
+	}
+	con.mirrored = connect.Mirrored(cfg, c.m.name)
+	con.mirror = func(id string, env emitter.Env) (txstate.Mirror, error) {
+		return connect.NewMirror(cfg, c.m.name, id, env)
+	}
+	c.unshared(d, con.mirrored)
+	return con
+}
+
+// noGroup is the setting group of a source whose offsets are shown in no consumer group.
+const noGroup = "off"
+
+// unshared reports what another source writes too.
+func (c *checker) unshared(d *sourceDecl, mirrored []string) {
+	for _, what := range mirrored {
+		if other, ok := c.mirrored[what]; ok {
+			c.add(d.at, "give one of them group: NAME, or group: off", "sources %s and %s would both write %s", other, d.name, what)
+			return
+		}
+	}
+	for _, what := range mirrored {
+		c.mirrored[what] = d.name
+	}
 }
 
 // kafkaError reports what the Kafka source says of its settings, at the setting that it names.

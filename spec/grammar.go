@@ -118,7 +118,7 @@ func sourceField() *field {
 			&field{name: "pattern", kind: kindString, doc: "A regular expression that the whole name of a topic must match; topics that appear later join from their beginning."},
 			&field{name: "start", kind: kindString, def: "earliest", example: "start: committed:earliest", doc: "Where the very first run begins: `earliest`, `latest`, `timestamp:` with an RFC 3339 time, or `committed:earliest` and `committed:latest` for the group's committed offset with a fallback. Later runs go on where the last batch ended."},
 			&field{name: "mode", kind: kindEnum, enum: []string{"transactional", "opaque"}, def: "transactional", doc: "What a second attempt of a batch reads: exactly the recorded ranges, or ranges planned anew where nothing can have been applied."},
-			&field{name: "group", kind: kindString, def: "`tridentd-` and the pipeline's name", doc: "The group to which committed offsets are mirrored."},
+			&field{name: "group", kind: kindString, def: "`tridentd-` and the pipeline's name", example: "group: off", doc: "The consumer group in which committed offsets are shown, for every tool for Kafka; `off` for none. Two sources of one topic need different groups."},
 			&field{name: "isolation", kind: kindEnum, enum: []string{"read_committed", "read_uncommitted"}, def: "read_committed", doc: "Whether records of transactions that are open or were aborted are read."},
 		)},
 		{name: "file", kind: kindObject, operator: true, doc: "Files, each of which is a partition.", fields: []*field{pathsField()}},

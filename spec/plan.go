@@ -13,6 +13,7 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // defaultRetention is for how long of batch time a window's rows are kept after it has closed.
@@ -38,8 +39,8 @@ func (p *Pipeline) Dir() string { return p.dir }
 // Notes tell what is worth knowing and no mistake.
 func (p *Pipeline) Notes() []string { return slices.Clone(p.notes) }
 
-// KafkaSource is a source that reads Kafka, with the settings that it is opened with. Config.Group is the group to
-// which committed offsets are mirrored.
+// KafkaSource is a source that reads Kafka, with the settings that it is opened with. Config.Group is the consumer
+// group in which committed offsets are shown; empty for none.
 type KafkaSource struct {
 	ID     string
 	Config kafka.Config
@@ -60,11 +61,17 @@ func (p *Pipeline) KafkaSources() []KafkaSource {
 func (p *Pipeline) Plan() (*plan.Plan, error) {
 	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Text: p.text(), Lines: p.lines()}
 	for i, s := range p.c.sources {
-		pl.Sources = append(pl.Sources, &plan.Source{
+		con := p.connectors[i]
+		src := &plan.Source{
 			ID: s.decl.name, OnBad: s.decl.onBad, Time: s.decl.time,
-			Open:    p.opener(s.decl.name, p.connectors[i]),
-			NewTask: func() plan.Task { return newTask(s) },
-		})
+			Open:     p.opener(s.decl.name, con),
+			NewTask:  func() plan.Task { return newTask(s) },
+			Mirrored: con.mirrored,
+		}
+		if con.mirror != nil {
+			src.Mirror = func(env plan.Env) (txstate.Mirror, error) { return con.mirror(s.decl.name, env) }
+		}
+		pl.Sources = append(pl.Sources, src)
 	}
 	for _, o := range p.c.outputs {
 		pl.Exchanges = append(pl.Exchanges, o.exchange())

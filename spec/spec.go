@@ -54,7 +54,7 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	}
 	m := (&modeler{reporter: r}).build(root)
 	m.readHeaders(opts.Dir)
-	c := &checker{reporter: r, m: m}
+	c := &checker{reporter: r, m: m, mirrored: map[string]string{}}
 	c.check()
 	p := &Pipeline{name: m.name, dir: opts.Dir, m: m, c: c}
 	for _, s := range c.sources {

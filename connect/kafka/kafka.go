@@ -147,8 +147,9 @@ func (c *Cluster) Pattern(re string) Source {
 
 // Source reads topics of a cluster. Its methods return changed copies.
 type Source struct {
-	cfg kafka.Config
-	err error
+	cfg        kafka.Config
+	err        error
+	unmirrored bool
 }
 
 var _ emitter.Source = Source{}
@@ -156,8 +157,12 @@ var _ emitter.Source = Source{}
 // Start says where partitions begin when the pipeline runs for the first time.
 func (s Source) Start(at Start) Source { s.cfg.Start = at; return s }
 
-// Group names the consumer group whose offsets Committed refers to.
+// Group names the consumer group in which the committed offsets are shown, and to which Committed refers. The default
+// is tridentd-<pipeline>.
 func (s Source) Group(name string) Source { s.cfg.Group = name; return s }
+
+// NoMirror keeps the committed offsets out of any consumer group. Committed needs a Group nevertheless.
+func (s Source) NoMirror() Source { s.unmirrored = true; return s }
 
 // Opaque lets a second attempt of a batch hold other records than the first, where nothing of the first can have
 // been applied. The default is transactional: the same records.

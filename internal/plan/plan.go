@@ -15,6 +15,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // DefaultShards is the number of shards of a pipeline's key space, fixed when it is first run.
@@ -78,6 +79,11 @@ type Source struct {
 	NewTask func() Task
 	OnBad   OnBad
 	Time    *EventTime // nil: the source has no event time
+	// Mirror makes what is told the source's committed positions; nil: nothing is. It contacts nobody.
+	Mirror func(env Env) (txstate.Mirror, error)
+	// Mirrored names what Mirror writes, for example a topic's offsets in a group: two sources that wrote the same
+	// would write over each other.
+	Mirrored []string
 }
 
 // Env is what a source is opened with.

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// MirroredSource is a source whose committed positions are shown elsewhere, too: in a Kafka group.
+type MirroredSource interface {
+	emitter.Source
+	// Mirror makes the mirror of one run; nil if there is to be none. It contacts nobody.
+	Mirror(pipeline, id string, env emitter.Env) (txstate.Mirror, error)
+	// Mirrored names what the mirror writes, in words for people. Two sources of a pipeline can't write the same.
+	Mirrored(pipeline string) []string
+}
+
+// checkMirrored reports the first thing that two sources would write.
+func checkMirrored(sources []*sourceDef) error {
+	owner := map[string]string{}
+	for _, s := range sources {
+		for _, what := range s.plan.Mirrored {
+			if other, ok := owner[what]; ok {
+				return batch.NewError(batch.Permanent, batch.CodeConfiguration, "",
+					fmt.Errorf("sources %s and %s would both write %s", other, s.plan.ID, what), "give one of them a group of its own, or none")
+			}
+			owner[what] = s.plan.ID
+		}
+	}
+	return nil
+}
+
+// MirrorStatus is how one mirror of the committed positions fares.
+type MirrorStatus struct {
+	Name string
+	txstate.MirrorStatus
+}
+
+// openMirrors makes the mirrors. No server is asked yet.
+func (h *Handle) openMirrors(ctx context.Context) error {
+	var all []txstate.Mirror
+	for _, s := range h.plan.Sources {
+		if s.Mirror == nil {
+			continue
+		}
+		m, err := s.Mirror(plan.Env{Logger: h.log.With("source", s.ID)})
+		if err != nil {
+			h.closeMirrors(ctx, all)
+			return err
+		}
+		if m != nil {
+			all = append(all, m)
+		}
+	}
+	h.mu.Lock()
+	h.mirrors = all
+	h.mu.Unlock()
+	return nil
+}
+
+// closeMirrors writes what is outstanding. What can't be written is no failure of the run: the next one writes it.
+func (h *Handle) closeMirrors(ctx context.Context, all []txstate.Mirror) {
+	var wg sync.WaitGroup
+	for _, m := range all {
+		wg.Go(func() {
+			if err := m.Close(ctx); err != nil {
+				h.log.Warn("a mirror of the committed offsets is not up to date", "error", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// resumed tells the mirrors what the store holds, so that they are repaired before the first batch.
+func (h *Handle) resumed(x *exec.Executor) {
+	txid, positions := x.Committed()
+	for _, m := range h.mirrors {
+		m.Committed(txid, x.Epoch(), positions)
+	}
+}
+
+// guard doesn't believe an empty store at once: where a mirror holds this pipeline's txid, the directory was lost, or
+// another one is meant.
+func (h *Handle) guard(ctx context.Context) error {
+	snap, err := h.db.Store().Load(ctx)
+	if err != nil {
+		return err
+	}
+	if snap.Txid > 0 || len(snap.Positions) > 0 || len(snap.Recorded) > 0 {
+		if h.o.Fresh {
+			h.log.Warn("the data directory is not empty: the pipeline goes on where it stands, nothing starts over", "data", h.dir, "txid", uint64(snap.Txid))
+		}
+		return nil
+	}
+	for _, m := range h.mirrors {
+		if h.o.Fresh {
+			m.Rewind()
+			continue
+		}
+		carried, err := m.Carried(ctx)
+		switch {
+		case batch.CodeOf(err) == batch.CodeUnauthorized && err != nil:
+			// Who may not read it hasn't written it. That nothing can be written either is told later, by the mirror.
+			h.log.Warn("whether the pipeline has run before can't be asked", "mirror", m.Name(), "error", err)
+			continue
+		case err != nil:
+			return err
+		}
+		if err := h.missing(m.Name(), carried); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing is the refusal to start over what a mirror holds, nil if that is nothing.
+func (h *Handle) missing(mirror string, carried []txstate.Carried) error {
+	carried = slices.DeleteFunc(carried, func(c txstate.Carried) bool { return c.Txid == 0 })
+	if len(carried) == 0 {
+		return nil
+	}
+	var txid batch.Txid
+	var at []string
+	for i, c := range carried {
+		txid = max(txid, c.Txid)
+		switch {
+		case i < shownPositions:
+			at = append(at, fmt.Sprintf("%s-%d at %d", c.Topic, c.Number, c.Next))
+		case i == shownPositions:
+			at = append(at, fmt.Sprintf("%d more partitions", len(carried)-i))
+		}
+	}
+	e := batch.NewError(batch.Permanent, batch.CodeStoreMissing, "start",
+		fmt.Errorf("the data directory %s is empty (txid 0, no positions), but %s says that the pipeline has come to txid %d (%s)",
+			h.dir, mirror, txid, strings.Join(at, ", ")),
+		"choose the directory that holds the data (--data), restore it from a copy, or start over on purpose with --fresh: then every record that is still there counts again")
+	e.Pipeline = h.plan.Name
+	return e
+}
+
+// shownPositions bounds a list in an error.
+const shownPositions = 8
