@@ -53,6 +53,13 @@ func (b *backend) Status(context.Context) server.Status {
 		}
 		st.Partitions = append(st.Partitions, ps)
 	}
+	for _, m := range s.Mirrors {
+		ms := server.MirrorStatus{Name: m.Name, Txid: m.Txid, Pending: m.Pending, Written: m.Written, Failures: m.Failures}
+		if m.Err != nil {
+			ms.Error = server.ErrorStatusOf(m.Err, m.Since)
+		}
+		st.Mirrors = append(st.Mirrors, ms)
+	}
 	if s.Failure != nil {
 		st.LastError = server.ErrorStatusOf(s.Failure, s.FailureSince)
 	}

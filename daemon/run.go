@@ -27,6 +27,7 @@ type runFlags struct {
 	logLevel  string
 	logFormat string
 	procs     int
+	fresh     bool
 }
 
 // The least that a stop leaves to whatever hangs, all in all.
@@ -55,6 +56,7 @@ func (a *app) runCommand() *cobra.Command {
 	dataFlag(cmd, &f.data)
 	runFlagsOf(cmd, &f)
 	cmd.Flags().StringVar(&f.until, "until", "", "caught-up: end once every partition has reached its present end")
+	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "start over if the data directory is empty, although the pipeline's group says that it has run; deletes nothing")
 	cmd.Flags().StringVar(&f.onStop, "on-stop", "exit", "after a stop that a restart won't mend: exit, or hold (stay up, /readyz names the cause)")
 	return cmd
 }
@@ -102,7 +104,7 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	bar := newProgress(a.err, t.pipeline.Name(), obs)
 	log := f.logger(bar.logs())
 	h, err := engine.Start(context.WithoutCancel(ctx), t.pipeline, engine.Options{
-		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Observer: obs,
+		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Fresh: f.fresh, Observer: obs,
 	})
 	if err != nil {
 		bar.stop()

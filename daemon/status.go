@@ -73,6 +73,16 @@ func (a *app) printStatus(st *server.Status, format string) error {
 		if e := st.LastError; e != nil {
 			fmt.Fprintf(a.out, "last error (%s, %s, since %s): %s\n", e.Kind, e.Code, e.Since.Format(time.RFC3339), e.Message)
 		}
+		for _, m := range st.Mirrors {
+			fmt.Fprintf(a.out, "%s: written up to txid %d\n", m.Name, m.Txid)
+			if e := m.Error; e != nil {
+				fmt.Fprintf(a.out, "  not up to date (%s, since %s): %s", e.Code, e.Since.Format(time.RFC3339), e.Message)
+				if e.Remedy != "" {
+					fmt.Fprintf(a.out, " (%s)", e.Remedy)
+				}
+				fmt.Fprintln(a.out)
+			}
+		}
 	}
 	p := newPrinter(format, a.out)
 	if err := p.Begin(st.Committed, statusColumns); err != nil {

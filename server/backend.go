@@ -82,6 +82,9 @@ type Status struct {
 
 	Partitions []PartitionStatus `json:"partitions"` // in batch.Partition order
 
+	// Mirrors show the committed positions elsewhere. None of them keeps a batch waiting, or Ready from being true.
+	Mirrors []MirrorStatus `json:"mirrors,omitempty"`
+
 	// LastError is the last failure of this process, Failing whether it still stands: nothing has committed since.
 	LastError *ErrorStatus `json:"last_error,omitempty"`
 	Failing   bool         `json:"failing"`
@@ -114,6 +117,17 @@ type PartitionStatus struct {
 
 func (p *PartitionStatus) labels() []string {
 	return []string{p.Source, p.Topic, strconv.FormatInt(int64(p.Partition), 10)}
+}
+
+// MirrorStatus is how a mirror of the committed positions fares.
+type MirrorStatus struct {
+	Name    string     `json:"name"`
+	Txid    batch.Txid `json:"txid"`    // everything up to it has been written
+	Pending bool       `json:"pending"` // something later waits to be written
+	Written time.Time  `json:"written,omitzero"`
+	// Error is what keeps the mirror from being right.
+	Error    *ErrorStatus         `json:"error,omitempty"`
+	Failures map[batch.Code]int64 `json:"failures,omitempty"` // since the process started, by code
 }
 
 // LagOf is how many offsets lie between a committed position and the end. It is never negative: an end that was

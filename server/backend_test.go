@@ -51,6 +51,9 @@ func newBackend() *fakeBackend {
 			{Source: "lines", Topic: "t", Partition: 0, Committed: 10, End: 15, LogEnd: 16, Lag: LagOf(10, 15), Oldest: started},
 			{Source: "lines", Topic: "t", Partition: 1, Committed: 5, End: Unknown, LogEnd: Unknown, Lag: LagOf(5, Unknown), Error: "no leader"},
 		},
+		Mirrors: []MirrorStatus{
+			{Name: "kafka group g", Txid: 2, Pending: true, Error: &ErrorStatus{Code: batch.CodeGroupMembers}, Failures: map[batch.Code]int64{batch.CodeGroupMembers: 4}},
+		},
 		BatchSeconds: PhaseSeconds{Commit: 0.25},
 	})
 	return b

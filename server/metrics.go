@@ -43,6 +43,7 @@ type Metrics struct {
 type statusDescs struct {
 	ready, epoch, inFlight, failing, lastError      *prometheus.Desc
 	position, end, logEnd, lag, oldest, unavailable *prometheus.Desc
+	mirrorTxid, mirrorFailing, mirrorFailures       *prometheus.Desc
 }
 
 // NewMetrics returns the metrics of one pipeline.
@@ -83,6 +84,10 @@ func NewMetrics(pipeline string) *Metrics {
 			lag:         desc("lag_records", "Offsets between the committed position and the end.", partitionLabels...),
 			oldest:      desc("oldest_record_timestamp_seconds", "Timestamp of the oldest record fetched and not yet processed.", partitionLabels...),
 			unavailable: desc("partition_unavailable", "1 while the partition can't be read.", partitionLabels...),
+
+			mirrorTxid:     desc("mirror_txid", "The txid up to which a mirror of the committed positions has been written.", "mirror"),
+			mirrorFailing:  desc("mirror_failing", "1 while something keeps a mirror from being up to date.", "mirror"),
+			mirrorFailures: desc("mirror_failures_total", "What went wrong with a mirror since the process started, by cause.", "mirror", "code"),
 		},
 	}
 	phase := func(name string) prometheus.Observer { return m.seconds.WithLabelValues(name) }
@@ -145,6 +150,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	n := &m.now
 	for _, d := range []*prometheus.Desc{
 		n.ready, n.epoch, n.inFlight, n.failing, n.lastError, n.position, n.end, n.logEnd, n.lag, n.oldest, n.unavailable,
+		n.mirrorTxid, n.mirrorFailing, n.mirrorFailures,
 	} {
 		ch <- d
 	}
@@ -188,6 +194,14 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 			gauge(n.oldest, float64(p.Oldest.UnixMilli())/1e3, labels...)
 		}
 		gauge(n.unavailable, truth(p.Error != ""), labels...)
+	}
+	for i := range st.Mirrors {
+		mirror := &st.Mirrors[i]
+		gauge(n.mirrorTxid, float64(mirror.Txid), mirror.Name)
+		gauge(n.mirrorFailing, truth(mirror.Error != nil), mirror.Name)
+		for code, count := range mirror.Failures {
+			ch <- prometheus.MustNewConstMetric(n.mirrorFailures, prometheus.CounterValue, float64(count), mirror.Name, string(code))
+		}
 	}
 }
 

@@ -154,6 +154,9 @@ func TestMetrics(t *testing.T) {
 		`tridentd_lag_records{partition="0",pipeline="words",source="lines",topic="t"} 5`,
 		`tridentd_partition_committed_offset{partition="1",pipeline="words",source="lines",topic="t"} 5`,
 		`tridentd_partition_unavailable{partition="1",pipeline="words",source="lines",topic="t"} 1`,
+		`tridentd_mirror_txid{mirror="kafka group g",pipeline="words"} 2`,
+		`tridentd_mirror_failing{mirror="kafka group g",pipeline="words"} 1`,
+		`tridentd_mirror_failures_total{code="group_members",mirror="kafka group g",pipeline="words"} 4`,
 		`go_goroutines`,
 	} {
 		if !strings.Contains(body, line) {
