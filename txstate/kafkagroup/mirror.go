@@ -379,7 +379,7 @@ func (m *Mirror) setAside(refused map[part]error) (standing []*batch.Error) {
 // fetch reads the group's offsets.
 func (m *Mirror) fetch(ctx context.Context) (map[part]held, error) {
 	offsets, err := kadm.NewClient(m.client).FetchOffsets(ctx, m.cfg.Group)
-	if err != nil {
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // a group that isn't there holds nothing
 		return nil, err
 	}
 	has := map[part]held{}
