@@ -227,15 +227,19 @@ func groupLost(t *testing.T, brokers []string) {
 	w.counted(12)
 }
 
-// groupMembers: a consumer joins the group, first on another topic, then on ours.
+// groupMembers: a consumer joins the group, first on another topic, then on ours, in both ways.
 func groupMembers(t *testing.T, brokers []string) {
 	w := newGroupWorld(t, brokers, 1, "")
 	w.produce(10, 0)
 	stop := w.start()
 	w.await("the first ten", 30*time.Second, func(st server.Status) bool { return committed(st) == 10 && w.offsets() == "10" })
 	had := 10
-	for _, topic := range []string{w.topic + "-other", w.topic} {
-		consumer, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
+	for _, how := range [][]kgo.Opt{
+		{kgo.ConsumeTopics(w.topic + "-other")},
+		{kgo.ConsumeTopics(w.topic)},
+		{kgo.ConsumeTopics(w.topic), kgo.ServerSideBalancer()}, // a member by the newer protocol (KIP-848)
+	} {
+		consumer, err := kgo.NewClient(append(how, kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(w.group), kgo.DisableAutoCommit())...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,10 +269,10 @@ func groupMembers(t *testing.T, brokers []string) {
 	if code != 0 {
 		t.Fatalf("exit %d\n%s", code, log)
 	}
-	if n := strings.Count(log, "code=group_members"); n != 2 { // once for each consumer
+	if n := strings.Count(log, "code=group_members"); n != 3 { // once for each consumer
 		t.Errorf("%d warnings\n%s", n, log)
 	}
-	w.counted(30)
+	w.counted(40)
 }
 
 // emptyDirectory: a lost data directory isn't a reason to count everything again.

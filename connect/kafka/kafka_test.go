@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 func TestFromEnv(t *testing.T) {
@@ -125,6 +127,80 @@ func TestSourceReads(t *testing.T) {
 		break
 	}
 	if err := em.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMirror(t *testing.T) {
+	c := New("b:2", "a:1")
+	for _, tc := range []struct {
+		source Source
+		name   string // of the mirror; empty: there is none
+		writes []string
+	}{
+		{c.Topics("t", "u"), "kafka group tridentd-words, source lines", []string{
+			"the offsets of topic t in consumer group tridentd-words at a:1, b:2", "the offsets of topic u in consumer group tridentd-words at a:1, b:2"}},
+		{c.Pattern("t.*").Group("mine"), "kafka group mine, source lines", []string{"the offsets of topics like t.* in consumer group mine at a:1, b:2"}},
+		{c.Topics("t").NoMirror(), "", nil},
+	} {
+		if got := tc.source.Mirrored("words"); !slices.Equal(got, tc.writes) {
+			t.Errorf("writes %q, want %q", got, tc.writes)
+		}
+		m, err := tc.source.Mirror("words", "lines", emitter.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m == nil != (tc.name == "") {
+			t.Fatalf("the mirror is %v, want %q", m, tc.name)
+		}
+		if m == nil {
+			continue
+		}
+		if m.Name() != tc.name {
+			t.Errorf("the mirror is %q, want %q", m.Name(), tc.name)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []Source{c.Pattern("("), c.TLS(TLS{CAFile: "missing"}).Topics("t"), c.Topics("t")} {
+		_, err := bad.Mirror("words", strings.Repeat("s", 5000), emitter.Env{}) // a name too long for metadata is the last one's mistake
+		if batch.CodeOf(err) != batch.CodeConfiguration || batch.KindOf(err) != batch.Permanent {
+			t.Errorf("%s: %v", bad.Describe(), err)
+		}
+	}
+}
+
+// TestMirrorShows runs a mirror made by a source against a cluster.
+func TestMirrorShows(t *testing.T) {
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "lines-a", "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	m, err := New(fake.ListenAddrs()...).Pattern("lines-.*").Mirror("words", "lines", emitter.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var positions []txstate.SavedPosition
+	for _, topic := range []string{"lines-a", "other"} {
+		p := batch.Position{Partition: batch.Partition{Source: "lines", Topic: topic}, Next: 20, LeaderEpoch: batch.NoEpoch}
+		positions = append(positions, txstate.SavedPosition{Position: p, Txid: 3})
+	}
+	m.Committed(3, 1, positions)
+	if err := m.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := New(fake.ListenAddrs()...).Topics("lines-a", "other").Mirror("words", "lines", emitter.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	carried, err := again.Carried(t.Context())
+	want := txstate.Carried{Partition: positions[0].Partition, Next: 20, Txid: 3, Epoch: 1}
+	if err != nil || len(carried) != 1 || carried[0] != want {
+		t.Errorf("carried %v, %v, want %v", carried, err, want)
+	}
+	if err := again.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -27,7 +28,11 @@ func explain(group string, err error) (code batch.Code, text, remedy string) {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			return batch.CodeTimeout, "no answer in time", "check that the brokers run and can be reached from here"
 		}
-		return batch.CodeUnavailable, "", "check that the brokers run and can be reached from here"
+		if errors.Is(err, io.EOF) {
+			return batch.CodeUnavailable, "the connection was closed",
+				"check that the brokers' listener is meant for this way of connecting (TLS or not, SASL or not), and the user and the password"
+		}
+		return batch.CodeUnavailable, "no connection", "check that the brokers run and can be reached from here"
 	}
 	switch ke {
 	case kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.FencedInstanceID,
