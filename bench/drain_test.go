@@ -118,7 +118,7 @@ func BenchmarkDrain(b *testing.B) {
 		}
 		p := engine.Wrap(pipeline(b, k, dir))
 		before := measure()
-		h, err := engine.Start(b.Context(), p, engine.Options{DataDir: dir, UntilCaughtUp: true})
+		h, err := engine.Start(b.Context(), p, engine.Options{DataDir: dir, UntilCaughtUp: true, Fresh: true})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func check(b *testing.B, p *engine.Pipeline, dir string) {
 	b.Helper()
 	b.StopTimer()
 	defer b.StartTimer()
-	h, err := engine.Start(b.Context(), p, engine.Options{DataDir: dir})
+	h, err := engine.Start(b.Context(), p, engine.Options{DataDir: dir, Fresh: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestGroupSeenByKafka(t *testing.T) {
 // described holds Kafka's own description against CURRENT-OFFSET, LOG-END-OFFSET and LAG of each partition.
 func (w *groupWorld) described(k *testenv.KafkaServer, want ...string) {
 	w.t.Helper()
-	out := k.Tool(w.t, "consumer-groups", "--bootstrap-server", k.Brokers()[0], "--describe", "--group", w.group)
+	out := k.Tool(w.t, "consumer-groups", "--describe", "--group", w.group)
 	got := make([]string, len(want))
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) >= 6 && f[1] == w.topic {

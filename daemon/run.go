@@ -56,12 +56,12 @@ func (a *app) runCommand() *cobra.Command {
 	dataFlag(cmd, &f.data)
 	runFlagsOf(cmd, &f)
 	cmd.Flags().StringVar(&f.until, "until", "", "caught-up: end once every partition has reached its present end")
-	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "start over if the data directory is empty, although the pipeline's group says that it has run; deletes nothing")
 	cmd.Flags().StringVar(&f.onStop, "on-stop", "exit", "after a stop that a restart won't mend: exit, or hold (stay up, /readyz names the cause)")
 	return cmd
 }
 
 func runFlagsOf(cmd *cobra.Command, f *runFlags) {
+	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "start over if the data directory is empty, although the pipeline's consumer group says that it has run; deletes nothing")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "loopback address of the HTTP interface, or off (default "+server.DefaultListen+", or the next free port)")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "text or json")
