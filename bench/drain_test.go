@@ -135,7 +135,7 @@ func check(b *testing.B, p *engine.Pipeline, dir string) {
 	b.Helper()
 	b.StopTimer()
 	defer b.StartTimer()
-	h, err := engine.Start(b.Context(), p, engine.Options{DataDir: dir, Fresh: true})
+	h, err := engine.Start(b.Context(), p, engine.Options{DataDir: dir})
 	if err != nil {
 		b.Fatal(err)
 	}

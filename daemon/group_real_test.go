@@ -5,8 +5,10 @@ package daemon_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tridentd/tridentd/internal/testenv"
+	"github.com/tridentd/tridentd/server"
 )
 
 func TestGroupOnKafka(t *testing.T) {
@@ -47,4 +49,35 @@ func (w *groupWorld) described(k *testenv.KafkaServer, want ...string) {
 			w.t.Errorf("partition %d: %q, want %q\n%s", i, got[i], want[i], out)
 		}
 	}
+}
+
+// TestGroupOutage: while the broker is away nothing is lost, afterwards the group is right by itself, and a broker that
+// takes connections and never answers doesn't hold up a stop.
+func TestGroupOutage(t *testing.T) {
+	k := testenv.OwnKafka(t)
+	w := newGroupWorld(t, k.Brokers(), 1, "")
+	w.produce(10, 0)
+	stop := w.start()
+	w.await("the first ten", 30*time.Second, func(st server.Status) bool { return committed(st) == 10 && w.offsets() == "10" })
+	k.Stop(t)
+	w.await("the outage shows", 60*time.Second, func(st server.Status) bool { return len(st.Mirrors) == 1 && st.Mirrors[0].Error != nil })
+	k.Start(t)
+	w.produce(10, 0)
+	w.await("the mirror catches up", 90*time.Second, func(st server.Status) bool {
+		return committed(st) == 20 && w.offsets() == "20" && st.Mirrors[0].Error == nil
+	})
+	k.Pause(t)
+	began := time.Now()
+	code, log := stop()
+	took := time.Since(began)
+	k.Resume(t)
+	if code != 0 || took > 10*time.Second {
+		t.Errorf("exit %d after %s\n%s", code, took, log)
+	}
+	if n := strings.Count(log, "up to date again"); n != 1 {
+		t.Errorf("the end of the outage is told %d times\n%s", n, log)
+	}
+	w.run(0)
+	w.shows("20")
+	w.counted(20)
 }

@@ -270,6 +270,9 @@ func (p *Pipeline) lines() []string {
 			lines = append(lines, fmt.Sprintf("  event time %s, lateness %s, idle after %s, at most %s ahead", s.decl.timeField.text, t.Lateness,
 				orDefault(t.Idle, plan.DefaultIdle), orDefault(t.Future, plan.DefaultFuture)))
 		}
+		if con := p.connectors[i]; con.mirror != nil {
+			lines = append(lines, "  committed offsets are shown in consumer group "+con.kafka.Group)
+		}
 		if s.decl.onBad == plan.Skip {
 			lines = append(lines, "  bad records go to _rejected")
 		} else {

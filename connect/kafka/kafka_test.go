@@ -139,7 +139,8 @@ func TestMirror(t *testing.T) {
 		writes []string
 	}{
 		{c.Topics("t", "u"), "kafka group tridentd-words, source lines", []string{
-			"the offsets of topic t in consumer group tridentd-words at a:1, b:2", "the offsets of topic u in consumer group tridentd-words at a:1, b:2"}},
+			"the offsets of topic t in consumer group tridentd-words at a:1, b:2", "the offsets of topic u in consumer group tridentd-words at a:1, b:2",
+		}},
 		{c.Pattern("t.*").Group("mine"), "kafka group mine, source lines", []string{"the offsets of topics like t.* in consumer group mine at a:1, b:2"}},
 		{c.Topics("t").NoMirror(), "", nil},
 	} {

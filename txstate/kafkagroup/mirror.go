@@ -410,7 +410,7 @@ func (m *Mirror) write(ctx context.Context, epoch batch.Epoch, positions []txsta
 		s := stamp{Pipeline: m.cfg.Pipeline, Source: m.cfg.Source, Txid: p.Txid, Epoch: epoch}
 		rp := kmsg.NewOffsetCommitRequestTopicPartition()
 		rp.Partition, rp.Offset, rp.LeaderEpoch = p.Number, p.Next, p.LeaderEpoch
-		rp.Metadata = kmsg.StringPtr(s.encode())
+		rp.Metadata = new(s.encode())
 		t := &req.Topics[len(req.Topics)-1]
 		t.Partitions = append(t.Partitions, rp)
 		sent[part{p.Topic, p.Number}] = held{next: p.Next, stamp: &s}
