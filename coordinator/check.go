@@ -26,9 +26,9 @@ func (m *Machine) verify() {
 		check((s.phase == PhaseCommitting || s.phase == PhaseUnknown) == (i < m.commit), "txid %d is %s with %d to commit", txid, s.phase, m.commit)
 		check(s.phase != PhasePlanning || i == m.inFlight-1, "txid %d is planned, a later one has been", txid)
 		check(!s.recorded || recorded && s.fixed, "txid %d is recorded, the one before is not", txid)
-		check(!s.fixed || fixed && s.timed, "txid %d has settled ranges, the one before has not", txid)
-		check(!s.timed || !s.batch.Time.Before(last), "the clock of txid %d falls behind the batch before", txid)
-		if s.timed {
+		check(!s.fixed || fixed, "txid %d has settled ranges, the one before has not", txid)
+		check(!s.timed() || !s.batch.Time.Before(last), "the clock of txid %d falls behind the batch before", txid)
+		if s.timed() {
 			last = s.batch.Time
 		}
 		recorded, fixed = s.recorded, s.fixed

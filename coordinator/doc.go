@@ -4,8 +4,9 @@
 //     time, both strictly in txid order; at most Config.MaxPending are in flight.
 //   - An attempt of a txid is greater, by (epoch, n), than every attempt of it before, restarts included.
 //     Whatever is reported of an older attempt changes nothing.
-//   - A batch keeps its clock and its seed over all its attempts. From the moment its ranges are asked to be
-//     recorded it keeps these too, in this process and, once the record is durable, in every later one.
+//   - A batch keeps its seed over all its attempts. From the moment its ranges are asked to be recorded it keeps
+//     these and its clock too, in this process and, once the record is durable, in every later one. A batch that is
+//     planned anew takes a new clock: the present, but never one before that of the batch ahead.
 //   - With participants outside the local store, a commit is asked for only when the batch's record is durable
 //     and the batch before has committed.
 //   - A transient failure drops the batch and every later one in flight and begins them again after a back-off;
@@ -40,5 +41,5 @@
 //
 // (* with outside participants.) Between the calls a batch rests in processed or recorded until those before it
 // have caught up. The batches in flight are a prefix of the txids above the last committed one; behind them may
-// stand some that wait to be begun again and whose attempts, clock, seed and recorded ranges are remembered.
+// stand some that wait to be begun again and whose attempts, seed, recorded ranges and their clock are remembered.
 package coordinator

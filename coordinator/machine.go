@@ -163,7 +163,7 @@ func (m *Machine) start(ev Start) {
 		}
 		last = b.Time
 		b.Attempt = batch.Attempt{Epoch: m.epoch}
-		m.slots = append(m.slots, &slot{batch: b, timed: true, fixed: true, recorded: true})
+		m.slots = append(m.slots, &slot{batch: b, fixed: true, recorded: true})
 	}
 }
 
@@ -216,7 +216,6 @@ func (m *Machine) planned(now time.Time, ev Planned) {
 	if !s.fixed {
 		s.batch.Ranges, s.batch.Idle, s.batch.Joined = ev.Ranges, ev.Idle, ev.Joined
 	}
-	s.timed = true
 	s.phase = PhaseProcessing
 	m.ready = true // more may be left than one batch holds
 	m.emit(Process{s.id()})
@@ -367,7 +366,7 @@ func (m *Machine) begin(now time.Time, wake *time.Time) {
 		}}
 		m.slots = append(m.slots, s)
 	}
-	if !s.timed {
+	if !s.fixed {
 		s.batch.Time = now.UTC().Truncate(time.Millisecond)
 		before := m.time
 		if m.inFlight > 0 {

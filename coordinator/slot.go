@@ -34,8 +34,6 @@ func (p Phase) String() string {
 type slot struct {
 	batch batch.Batch // Attempt is that of the latest beginning
 	phase Phase
-	// timed says that batch.Time is settled: an attempt has been planned with it.
-	timed bool
 	// fixed says that batch's ranges are settled: their record is durable, or may be.
 	fixed bool
 	// recorded says that the record is durable. It implies fixed.
@@ -50,6 +48,10 @@ type slot struct {
 }
 
 func (s *slot) id() ID { return ID{s.batch.Txid, s.batch.Attempt} }
+
+// timed tells whether batch.Time counts: the present attempt has been planned with it, or the ranges are settled. A
+// batch that waits to be planned anew has no clock.
+func (s *slot) timed() bool { return s.fixed || s.phase > PhasePlanning }
 
 // ready tells whether nothing but its turn keeps the batch from its commit.
 func (s *slot) ready(outside bool) bool {

@@ -61,21 +61,29 @@ func TestReportsOfAnEarlierProcessAreIgnored(t *testing.T) {
 	}
 }
 
-// Over its attempts in one process a batch keeps its clock and its seed, recorded or not.
-func TestClockAndSeedStayOverAttempts(t *testing.T) {
-	for _, outside := range []bool{false, true} {
-		p := newPlay(t, coordinator.Config{Outside: outside}, 50)
-		p.fates(times(3, of("process", 2), after))
+// Over its attempts a batch keeps its seed. It keeps its clock from when its ranges were asked to be recorded; before,
+// each attempt has the clock of its planning, which rises by the back-off.
+func TestClockOverAttempts(t *testing.T) {
+	for _, c := range []struct {
+		call  string // that fails
+		stays bool
+	}{{"process", false}, {"commit", true}} {
+		p := newPlay(t, coordinator.Config{Outside: true}, 50)
+		p.fates(times(3, of(c.call, 2), before))
 		p.start()
 		p.complete()
 		all := p.beginnings(2)
 		if len(all) != 4 {
-			t.Fatalf("txid 2 was begun %d times, want 4", len(all))
+			t.Fatalf("%s: txid 2 was begun %d times, want 4", c.call, len(all))
 		}
-		for _, b := range all[1:] {
-			if !b.Batch.Time.Equal(all[0].Batch.Time) || b.Batch.Seed != all[0].Batch.Seed {
-				t.Errorf("attempt %s has clock %s and seed %x, the first had %s and %x",
-					b.Batch.Attempt, b.Batch.Time, b.Batch.Seed, all[0].Batch.Time, all[0].Batch.Seed)
+		for i, b := range all[1:] {
+			was := all[i].Batch
+			if b.Batch.Seed != was.Seed {
+				t.Errorf("%s: attempt %s has seed %x, the one before %x", c.call, b.Batch.Attempt, b.Batch.Seed, was.Seed)
+			}
+			took := b.Batch.Time.Sub(was.Time)
+			if c.stays != (took == 0) || !c.stays && took < coordinator.DefaultRetryMin {
+				t.Errorf("%s: the clock of attempt %s is %s behind that of the one before", c.call, b.Batch.Attempt, took)
 			}
 		}
 	}

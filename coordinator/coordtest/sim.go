@@ -287,6 +287,7 @@ func (s *Sim) perform(a coordinator.Action) {
 	case coordinator.Begin:
 		b := a.Batch
 		id := coordinator.ID{Txid: b.Txid, Attempt: b.Attempt}
+		s.w.check(a.Recorded || !b.Time.Before(s.now.UTC().Truncate(time.Millisecond)), "%s is planned at %s with the clock %s", id, since(s.now), since(b.Time))
 		s.batches[b.Txid] = &b
 		var ok bool
 		s.call([]coordinator.ID{id}, s.w.plan(&b, a.Recorded, &ok), func(err error) coordinator.Event {
