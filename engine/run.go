@@ -322,6 +322,10 @@ func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snaps
 	var snap txstate.Snapshot
 	guarded := false
 	ok, err := h.retry(ctx, "opening the sources", func() error {
+		db, err := h.store(ctx)
+		if err != nil {
+			return err
+		}
 		if !guarded {
 			if err := h.guard(ctx); err != nil {
 				return err
@@ -329,11 +333,10 @@ func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snaps
 			guarded = true
 		}
 		x = exec.New(exec.Config{
-			Plan: h.plan, DB: h.db, Shards: h.db.Shards(), Logger: h.log, Procs: h.o.Procs,
+			Plan: h.plan, DB: db, Shards: db.Shards(), Logger: h.log, Procs: h.o.Procs,
 			Build: buildID(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
 			Mirrors: h.mirrors, OnCommit: h.committed, Reopened: h.reopen,
 		})
-		var err error
 		if snap, err = x.Open(ctx); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 			defer cancel()
@@ -389,6 +392,17 @@ func (h *Handle) reached(x *exec.Executor) {
 	if targets != nil && x.Reached(targets) {
 		h.Drain()
 	}
+}
+
+// store returns the database, opened again if a write has failed since.
+func (h *Handle) store(ctx context.Context) (*pebblestate.DB, error) {
+	h.mu.Lock()
+	db := h.db
+	h.mu.Unlock()
+	if db != nil && db.Err() == nil {
+		return db, nil
+	}
+	return h.reopen(ctx)
 }
 
 // reopen opens the database again after a write of unknown outcome.

@@ -104,8 +104,8 @@ type Snapshot struct {
 type SavedPosition struct {
 	batch.Position
 	EventTime int64      // as RangeEntry.EventTime
-	MovedAt   time.Time  // Time of the batch that last moved it; zero before the first
-	Txid      batch.Txid // the batch that last moved it; 0 before the first
+	MovedAt   time.Time  // Time of the batch that last moved it, or else of the one it joined with; zero before that
+	Txid      batch.Txid // the batch that last moved it, or else the one it joined with; 0 before that
 	Joined    batch.Txid // the batch whose entry lists it as joined; 0 if none has committed yet
 }
 

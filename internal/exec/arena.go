@@ -1,6 +1,6 @@
 package exec
 
-// arena hands out byte slices that stay where they are until reset. It grows by pages and keeps them.
+// arena hands out byte slices that stay where they are. It grows by pages.
 type arena struct {
 	pages [][]byte
 	page  int
@@ -27,5 +27,3 @@ func (a *arena) copy(b []byte) []byte {
 		a.pages = append(a.pages, make([]byte, max(pageSize, len(b))))
 	}
 }
-
-func (a *arena) reset() { a.page, a.off = 0, 0 }

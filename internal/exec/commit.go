@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tridentd/tridentd/batch"
@@ -40,8 +41,8 @@ func (x *Executor) entryOf(f *flight) *txstate.Entry {
 			e.Watermarks = append(e.Watermarks, txstate.Watermark{Source: s.ID, Time: f.times.marks[i]})
 		}
 	}
-	for _, s := range f.statics {
-		e.Statics = append(e.Statics, s.version)
+	for _, c := range f.contents {
+		e.Statics = append(e.Statics, txstate.StaticVersion{Name: c.table.Name, Rows: rowsOf(&c.table), Digest: c.table.Digest})
 	}
 	return e
 }
@@ -96,13 +97,17 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 		for _, r := range f.entry.Ranges {
 			commits[i].Positions = append(commits[i].Positions, x.movedTo(f, r.Position(), joined))
 		}
-		for _, s := range f.statics {
-			commits[i].Statics = append(commits[i].Statics, s.table)
+		for _, c := range f.contents {
+			commits[i].Statics = append(commits[i].Statics, c.table)
 		}
 	}
 	commits[0].Schemas = x.schemas
 	x.mu.Unlock()
 	if err := x.cfg.DB.Commit(ctx, commits); err != nil {
+		if x.cfg.DB.Err() != nil && !errors.Is(err, pebblestate.ErrUnknownOutcome) {
+			// Surely nothing was written, but nothing can be until the store has been opened again.
+			err = fmt.Errorf("%w: %w", pebblestate.ErrUnknownOutcome, err)
+		}
 		return x.located(err, bs[0].Txid)
 	}
 	took := x.cfg.Now().Sub(began)
@@ -187,6 +192,11 @@ func (x *Executor) Reopen(ctx context.Context) (batch.Txid, error) {
 	snap, err := db.Store().Load(ctx)
 	if err != nil {
 		return 0, err
+	}
+	if snap.Epoch != x.epoch {
+		return 0, x.located(batch.NewError(batch.Permanent, batch.CodeStoreInUse, "reopen",
+			fmt.Errorf("the store is held by epoch %d, this run has epoch %d", snap.Epoch, x.epoch),
+			"make sure that one process runs the pipeline, and start again"), 0)
 	}
 	if err := x.restore(ctx, snap); err != nil {
 		return 0, err

@@ -17,7 +17,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +49,9 @@ type Config struct {
 	Reopened func(ctx context.Context) (*pebblestate.DB, error)
 	// Sources, if not nil, replaces Plan.Sources[i].Open: the test kit and the replay driver bring their own.
 	Sources func(id string) (emitter.Emitter, error)
+	// Tables, if not nil, replaces Plan.Statics[i].Open: it returns the content of a static table that a ledger entry
+	// names by its digest. Only recorded batches can run then. The replay driver takes it from the store in question.
+	Tables func(ctx context.Context, name string, digest uint64) (pebblestate.StaticTable, bool, error)
 }
 
 // Executor runs the batches of one pipeline. Its methods are those that the runner drives, plus Open and Close.
@@ -62,14 +64,17 @@ type Executor struct {
 	ready    chan struct{}
 	stop     context.CancelFunc
 	pumps    sync.WaitGroup
-	slots    chan struct{} // held while a task or a shard is worked on
-	tasks    []taskPool
-	outs     outPool
-	windowed bool
-	timed    bool
+	// Held while a task, or a shard, is worked on. They are kept apart: a read that hangs must not keep the batch
+	// before from its end.
+	taskSlots, shardSlots chan struct{}
+	tasks                 []taskPool
+	outs                  outPool
+	windowed              bool
+	timed                 bool
 
-	epoch   batch.Epoch
-	statics []any
+	epoch batch.Epoch
+	// By source: partitions that appeared and whose starts aren't durable yet. Only Plan works on it.
+	appeared [][]batch.Position
 
 	mu      sync.Mutex
 	cursors map[batch.Partition]*cursor
@@ -81,7 +86,7 @@ type Executor struct {
 	chain    uint64
 	times    *times
 	windows  windowSet
-	versions []pendingStatic              // loaded statics whose version no committed batch has yet
+	tables   tables                       // as the batch planned last leaves them
 	recorded map[batch.Txid]txstate.Entry // recorded and not committed
 	schemas  []state.Schema               // of states that no commit has brought yet
 }
@@ -108,7 +113,10 @@ type flight struct {
 	overlays map[string]*overlay
 	states   []txstate.StateDigest
 	counts   txstate.Counts
-	statics  []pendingStatic
+	tables   []any      // the static tables that it uses, by index in Plan.Statics
+	contents []*content // those of them that it is the first to use
+	undo     tables     // what Executor.tables was before it
+	left     *times     // what the batch before left
 	entry    *txstate.Entry
 	took     txstate.Durations
 }
@@ -125,7 +133,7 @@ func New(cfg Config) *Executor {
 		cfg: cfg, plan: cfg.Plan, log: cfg.Logger,
 		sourceAt: map[string]int{},
 		ready:    make(chan struct{}, 1),
-		slots:    make(chan struct{}, cfg.Procs),
+		appeared: make([][]batch.Position, len(cfg.Plan.Sources)),
 		tasks:    make([]taskPool, len(cfg.Plan.Sources)),
 		cursors:  map[batch.Partition]*cursor{},
 		active:   map[string]int{},
@@ -133,6 +141,7 @@ func New(cfg Config) *Executor {
 		windows:  windowSet{},
 		recorded: map[batch.Txid]txstate.Entry{},
 	}
+	x.taskSlots, x.shardSlots = make(chan struct{}, cfg.Procs), make(chan struct{}, cfg.Procs)
 	x.outs.n = len(cfg.Plan.Exchanges)
 	for i, s := range cfg.Plan.Sources {
 		x.sourceAt[s.ID] = i
@@ -174,6 +183,9 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 	if err := x.checkSchemas(); err != nil {
 		return snap, err
 	}
+	if err := x.checkRecorded(snap.Recorded); err != nil {
+		return snap, x.located(err, 0)
+	}
 	if err := x.loadStatics(ctx); err != nil {
 		return snap, err
 	}
@@ -200,8 +212,8 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 	x.times = newTimes(x.plan)
 	clear(x.cursors)
 	x.joining = nil
-	for t := snap.Txid + 1; x.flights[t] != nil; t++ {
-		x.versions = append(x.versions, x.flights[t].statics...)
+	if f := x.flights[snap.Txid+1]; f != nil {
+		x.tables = f.undo
 	}
 	// Those that did commit are still to be told to Success.
 	maps.DeleteFunc(x.flights, func(t batch.Txid, _ *flight) bool { return t > snap.Txid })
@@ -282,21 +294,35 @@ func (x *Executor) admit(ctx context.Context, em emitter.Emitter, starts []batch
 	if len(starts) == 0 {
 		return nil
 	}
-	if err := x.cfg.DB.Store().Admit(ctx, starts); err != nil {
-		return err
+	var fresh []batch.Position
+	x.mu.Lock()
+	for _, p := range starts {
+		// The write of an earlier call may have failed and be there all the same: restore has found it then.
+		if c := x.cursors[p.Partition]; c == nil || c.saved.Txid != 0 || c.saved.Position != p {
+			fresh = append(fresh, p)
+		}
+	}
+	x.mu.Unlock()
+	if len(fresh) > 0 {
+		if err := x.cfg.DB.Store().Admit(ctx, fresh); err != nil {
+			return err
+		}
 	}
 	var real []batch.Position
 	x.mu.Lock()
-	for _, p := range starts {
-		if isMarker(p.Partition) {
-			continue
+	for _, p := range fresh {
+		if !isMarker(p.Partition) {
+			x.cursors[p.Partition] = &cursor{next: p.Next, saved: txstate.AdmittedAt(p)}
+			x.joining = append(x.joining, p)
 		}
-		real = append(real, p)
-		x.cursors[p.Partition] = &cursor{next: p.Next, saved: txstate.SavedPosition{Position: p, EventTime: txstate.NoTime}}
 	}
-	x.joining = append(x.joining, real...)
 	slices.SortFunc(x.joining, func(a, b batch.Position) int { return a.Compare(b.Partition) })
 	x.mu.Unlock()
+	for _, p := range starts {
+		if !isMarker(p.Partition) {
+			real = append(real, p)
+		}
+	}
 	for _, p := range real {
 		x.log.Info("partition joins", "topic", p.Topic, "partition", p.Number, "offset", p.Next)
 	}
@@ -404,10 +430,7 @@ func (x *Executor) Committed() (batch.Txid, []txstate.SavedPosition) {
 // located completes an error with what the executor knows of its place.
 func (x *Executor) located(err error, txid batch.Txid) error {
 	var e *batch.Error
-	if !errors.As(err, &e) || e.Pipeline != "" && (e.Txid != 0 || txid == 0) {
-		return err
-	}
-	if !strings.Contains(err.Error(), e.Error()) || err != error(e) {
+	if !errors.As(err, &e) || err != error(e) { // what wraps it has its own words
 		return err
 	}
 	c := *e

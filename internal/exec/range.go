@@ -15,13 +15,18 @@ import (
 // is called for one batch at a time, in txid order. ok is false if there is nothing.
 func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok bool, err error) {
 	began := x.cfg.Now()
-	for _, em := range x.emitters {
+	if err := x.revive(ctx); err != nil {
+		return false, x.located(err, b.Txid)
+	}
+	for i, em := range x.emitters {
 		if err := em.Err(); err != nil {
 			return false, x.located(err, b.Txid)
 		}
-		if err := x.admit(ctx, em, em.Discovered()); err != nil {
-			return false, err
+		x.appeared[i] = append(x.appeared[i], em.Discovered()...)
+		if err := x.admit(ctx, em, x.appeared[i]); err != nil {
+			return false, x.located(err, b.Txid)
 		}
+		x.appeared[i] = nil
 	}
 	if !recorded {
 		x.planRanges(b)
@@ -29,8 +34,24 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 			return false, nil
 		}
 	}
+	f := &flight{b: b, read: make(chan struct{}), done: make(chan struct{}), overlays: map[string]*overlay{}}
+	tables, err := x.tablesFor(ctx, f)
+	if err != nil {
+		return false, x.located(err, b.Txid)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	for _, r := range b.Ranges {
+		_, listed := x.sourceAt[r.Source]
+		c := x.cursors[r.Partition]
+		if c == nil || !listed {
+			return false, x.located(batch.NewError(batch.Permanent, batch.CodeUnreplayable, "plan", fmt.Errorf("a recorded range of a partition that no source reads"),
+				"put its source back into the pipeline until the batch has committed").At(r.Partition, r.Start), b.Txid)
+		}
+		if c.next != r.Start {
+			panic(fmt.Sprintf("exec: txid %d: %s does not start at %d, where the batch before ended", b.Txid, r, c.next))
+		}
+	}
 	if recorded {
 		x.joining = slices.DeleteFunc(x.joining, func(p batch.Position) bool {
 			return slices.ContainsFunc(b.Joined, func(q batch.Position) bool { return p.Partition == q.Partition })
@@ -40,23 +61,33 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 	}
 	for _, r := range b.Ranges {
 		c := x.cursors[r.Partition]
-		if c == nil {
-			return false, batch.NewError(batch.Permanent, batch.CodeUnreplayable, "plan", fmt.Errorf("a recorded range of a partition that no source reads"),
-				"put its topic or file back into the pipeline until the batch has committed").At(r.Partition, r.Start)
-		}
-		if c.next != r.Start {
-			panic(fmt.Sprintf("exec: txid %d: %s does not start at %d, where the batch before ended", b.Txid, r, c.next))
-		}
 		c.next, c.movedPlan = r.End, b.Time
 	}
-	f := &flight{b: b, read: make(chan struct{}), done: make(chan struct{}), overlays: map[string]*overlay{}}
 	f.took.Plan = x.cfg.Now().Sub(began)
-	f.statics, x.versions = x.versions, nil
+	f.undo, x.tables = x.tables, tables
 	if recorded {
 		f.expect = x.recorded[b.Txid].Ranges
 	}
 	x.flights[b.Txid] = f
 	return true, nil
+}
+
+// revive opens the store again if its handle is done for and nothing uses it. As long as batches are in flight, the
+// commit of the first of them leads to that.
+func (x *Executor) revive(ctx context.Context) error {
+	x.mu.Lock()
+	idle, txid := len(x.flights) == 0, x.txid
+	x.mu.Unlock()
+	if !idle || x.cfg.DB.Err() == nil || x.cfg.Reopened == nil {
+		return nil
+	}
+	x.log.Warn("the store can't be written any more: it is opened again", "error", x.cfg.DB.Err())
+	now, err := x.Reopen(ctx)
+	if err == nil && now != txid {
+		err = batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "reopen",
+			fmt.Errorf("the store holds txid %d, the last to commit was %d", now, txid), "restore a savepoint, or rebuild by replay")
+	}
+	return err
 }
 
 // planRanges asks each emitter for the next range of each partition. The bytes that one batch may hold are shared
@@ -104,7 +135,7 @@ func (x *Executor) planRanges(b *batch.Batch) {
 }
 
 // planIdle lists the partitions of timed sources that stood at their end, with the source answering, for the
-// idle limit of batch time.
+// idle limit of batch time, and those that are saved but not read any more: nothing will come of them.
 func (x *Executor) planIdle(b *batch.Batch) {
 	moves := make(map[batch.Partition]bool, len(b.Ranges))
 	for _, r := range b.Ranges {
@@ -115,6 +146,14 @@ func (x *Executor) planIdle(b *batch.Batch) {
 		if rule == nil {
 			continue
 		}
+		x.mu.Lock()
+		read := em.Partitions()
+		for p := range x.cursors { // order: sorted below
+			if _, found := slices.BinarySearchFunc(read, p, batch.Partition.Compare); p.Source == em.ID() && !found {
+				b.Idle = append(b.Idle, p)
+			}
+		}
+		x.mu.Unlock()
 		limit := rule.Idle
 		if limit <= 0 {
 			limit = plan.DefaultIdle
@@ -151,7 +190,7 @@ func (x *Executor) Abort(bs []*batch.Batch) {
 			x.cursors[r.Partition].next = r.Start
 		}
 		x.joining = append(slices.Clone(b.Joined), x.joining...)
-		x.versions = append(f.statics, x.versions...)
+		x.tables = f.undo
 		delete(x.flights, b.Txid)
 		x.release(f)
 	}

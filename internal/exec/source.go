@@ -84,16 +84,14 @@ func (p *outPool) put(out []*plan.Deltas) {
 }
 
 // acquire waits for a slot to work in.
-func (x *Executor) acquire(ctx context.Context) error {
+func acquire(ctx context.Context, slots chan<- struct{}) error {
 	select {
-	case x.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
-
-func (x *Executor) releaseSlot() { <-x.slots }
 
 // Process computes what batch b changes. It may be called for several batches at once: each waits for what it
 // needs of the one before.
@@ -141,15 +139,16 @@ func (x *Executor) sourceStage(ctx context.Context, f, before *flight, committed
 		}
 		left = before.times
 	}
+	f.left = left
 	f.results = make([]*partResult, len(f.b.Ranges))
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range f.b.Ranges {
 		g.Go(func() error {
-			if err := x.acquire(ctx); err != nil {
+			if err := acquire(ctx, x.taskSlots); err != nil {
 				return err
 			}
-			defer x.releaseSlot()
-			r, err := x.runRange(ctx, f, i, left)
+			defer func() { <-x.taskSlots }()
+			r, err := x.runRange(ctx, f, i)
 			if err != nil {
 				return err
 			}
@@ -182,14 +181,14 @@ func (x *Executor) sourceStage(ctx context.Context, f, before *flight, committed
 
 // runRange runs the task of one range. A panic of a user's function makes it run again with each function guarded,
 // so that the record and the step can be told.
-func (x *Executor) runRange(ctx context.Context, f *flight, i int, left *times) (*partResult, error) {
+func (x *Executor) runRange(ctx context.Context, f *flight, i int) (*partResult, error) {
 	r := f.b.Ranges[i]
 	si := x.sourceAt[r.Source]
 	pool := &x.tasks[si]
 	for careful := false; ; careful = true {
 		task := pool.get()
 		res := &partResult{out: x.outs.get(x.cfg.Shards), persist: make([]any, len(x.plan.Persists))}
-		err := x.runTask(ctx, task, f, r, si, careful, left, res)
+		err := x.runTask(ctx, task, f, r, si, careful, res)
 		var p *panicked
 		switch {
 		case err == nil:
@@ -216,7 +215,7 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
 
-func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r batch.Range, si int, careful bool, left *times, res *partResult) (err error) {
+func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r batch.Range, si int, careful bool, res *partResult) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{value: v, stack: debug.Stack()}
@@ -225,14 +224,14 @@ func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r bat
 	src := x.plan.Sources[si]
 	tc := &plan.TaskContext{
 		Batch: f.b, Partition: r.Partition, OnBad: src.OnBad, Careful: careful,
-		Watermarks: left.marks, Statics: x.statics,
+		Watermarks: f.left.marks, Statics: f.tables,
 		EventTime: txstate.NoTime, Out: res.out, Persist: res.persist,
 	}
 	if src.Time != nil {
 		if tc.Future = src.Time.Future; tc.Future == 0 {
 			tc.Future = plan.DefaultFuture
 		}
-		if et, ok := left.parts[r.Partition]; ok {
+		if et, ok := f.left.parts[r.Partition]; ok {
 			tc.EventTime = et
 		}
 	}

@@ -119,11 +119,7 @@ func (x *Executor) stateStage(ctx context.Context, f, prev *flight) error {
 		if prev != nil {
 			base = prev.windows
 		}
-		left := x.times
-		if prev != nil {
-			left = prev.times
-		}
-		x.closeWindows(f, base, left)
+		x.closeWindows(f, base)
 	}
 	slices.SortFunc(f.sets, func(a, b *state.WriteSet) int { return bytes.Compare([]byte(a.State), []byte(b.State)) })
 	for _, s := range f.sets {
@@ -158,10 +154,10 @@ func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight,
 	g, gctx := errgroup.WithContext(ctx)
 	for range min(x.cfg.Procs, x.cfg.Shards) {
 		g.Go(func() error {
-			if err := x.acquire(gctx); err != nil {
+			if err := acquire(gctx, x.shardSlots); err != nil {
 				return err
 			}
-			defer x.releaseSlot()
+			defer func() { <-x.shardSlots }()
 			w := &shardWorker{x: x, f: f, e: e, in: in, view: v}
 			for {
 				i := int(next.Add(1)) - 1
@@ -288,7 +284,7 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 		}
 		out.next = &stagePart{shard: shard, out: w.x.outs.get(w.x.cfg.Shards)}
 		tc = &plan.TaskContext{
-			Batch: w.f.b, Shard: shard, Watermarks: w.f.times.marks, Statics: w.x.statics,
+			Batch: w.f.b, Shard: shard, Watermarks: w.f.left.marks, Statics: w.f.tables,
 			EventTime: txstate.NoTime, Out: out.next.out, Persist: make([]any, len(w.x.plan.Persists)),
 		}
 		if err := w.stage.Begin(tc); err != nil {
@@ -369,10 +365,7 @@ func (w *shardWorker) update(ctx context.Context, shard int, key, delta []byte, 
 		return nil, nil
 	}
 	w.tmp = value
-	value = w.mem.copy(value)
-	if value == nil {
-		value = []byte{}
-	}
+	value = w.mem.copy(value) // never nil: an empty value is a value
 	out.writes = append(out.writes, state.Write{Op: state.Set, Key: key, Value: value})
 	out.values[string(key)] = value
 	return value, nil

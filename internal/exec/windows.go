@@ -62,7 +62,7 @@ func (x *Executor) loadWindows(ctx context.Context) (windowSet, error) {
 
 // closeWindows notes the windows that the batch wrote to for the first time and those that the watermark of the
 // batch before has passed, and drops those that have been closed for their retention.
-func (x *Executor) closeWindows(f *flight, base windowSet, left *times) {
+func (x *Executor) closeWindows(f *flight, base windowSet) {
 	ws := maps.Clone(base)
 	w := newRowWriter(context.Background(), nil, x.cfg.Shards)
 	now := f.b.Time.UnixMilli()
@@ -86,7 +86,7 @@ func (x *Executor) closeWindows(f *flight, base windowSet, left *times) {
 				put(start, 0)
 			}
 		}
-		mark := left.least(e.State.TimeSources)
+		mark := f.left.least(e.State.TimeSources)
 		var drop [][]byte
 		for _, start := range slices.Sorted(maps.Keys(m)) {
 			closed := m[start]
