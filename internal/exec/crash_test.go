@@ -46,15 +46,19 @@ func slowCommits(call string, _ *batch.Batch, after bool) error {
 // process goes on to the same end: the same ledger, each record once, the same bytes in every state.
 func TestCrashAtEverySync(t *testing.T) {
 	w := newWorld(t)
-	w.fill(120)
+	n, keeps := 70, []int{0, 50}
+	if *long {
+		n, keeps = 400, []int{0, 10, 30, 50, 70, 90, 100}
+	}
+	w.fill(n)
 	want := w.once(vfs.NewMem())
 	if err := want.check(w); err != nil {
 		t.Fatal(err)
 	}
-	if len(want.entries) < 10 {
+	if len(want.entries) < 8 {
 		t.Fatalf("only %d batches", len(want.entries))
 	}
-	for _, keep := range []int{0, 40, 100} {
+	for _, keep := range keeps {
 		points := &syncPoints{mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(uint64(keep), 1)), keep: keep}
 		w.commit = nil
 		w.hook = slowCommits

@@ -191,13 +191,13 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 	}
 	pump, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	x.stop = cancel
-	for i, s := range x.plan.Sources {
+	for _, s := range x.plan.Sources {
 		em, err := x.openSource(ctx, s, snap.Positions)
 		if err != nil {
 			return snap, x.located(err, 0)
 		}
 		x.emitters = append(x.emitters, em)
-		x.pumps.Go(func() { x.pump(pump, x.emitters[i]) })
+		x.pumps.Go(func() { x.pump(pump, em) })
 	}
 	x.warnUnlisted(snap.Positions)
 	x.signal()

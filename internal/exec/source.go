@@ -98,12 +98,12 @@ func acquire(ctx context.Context, slots chan<- struct{}) error {
 func (x *Executor) Process(ctx context.Context, b *batch.Batch) error {
 	x.mu.Lock()
 	f, before := x.flights[b.Txid], x.flights[b.Txid-1]
-	committed := x.times
+	times, windows := x.times, x.windows // what it leaves, unless it is in flight
 	x.mu.Unlock()
 	if f == nil || f.b != b {
 		panic(fmt.Sprintf("exec: txid %d attempt %s was not planned", b.Txid, b.Attempt))
 	}
-	if err := x.sourceStage(ctx, f, before, committed); err != nil {
+	if err := x.sourceStage(ctx, f, before, times); err != nil {
 		return x.located(err, b.Txid)
 	}
 	close(f.read)
@@ -111,8 +111,9 @@ func (x *Executor) Process(ctx context.Context, b *batch.Batch) error {
 		if err := wait(ctx, before.done); err != nil {
 			return err
 		}
+		windows = before.windows
 	}
-	if err := x.stateStage(ctx, f, before); err != nil {
+	if err := x.stateStage(ctx, f, windows); err != nil {
 		return x.located(err, b.Txid)
 	}
 	close(f.done)

@@ -82,7 +82,7 @@ func (st *stageOut) partition(p *stagePart) batch.Partition {
 }
 
 // stateStage brings the deltas of all tasks together, exchange by exchange, and collects what the states become.
-func (x *Executor) stateStage(ctx context.Context, f, prev *flight) error {
+func (x *Executor) stateStage(ctx context.Context, f *flight, windows windowSet) error {
 	began := x.cfg.Now()
 	before := x.before(f)
 	inputs := make([][]*plan.Deltas, 0, len(f.results))
@@ -115,11 +115,7 @@ func (x *Executor) stateStage(ctx context.Context, f, prev *flight) error {
 	}
 	x.collectRejected(f)
 	if x.windowed {
-		base := x.windows
-		if prev != nil {
-			base = prev.windows
-		}
-		x.closeWindows(f, base)
+		x.closeWindows(f, windows)
 	}
 	slices.SortFunc(f.sets, func(a, b *state.WriteSet) int { return bytes.Compare([]byte(a.State), []byte(b.State)) })
 	for _, s := range f.sets {

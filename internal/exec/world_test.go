@@ -3,6 +3,7 @@ package exec_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -29,14 +30,7 @@ import (
 	"github.com/tridentd/tridentd/window"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		// A store whose write failed leaves its goroutines parked for good, so that they can't touch the directory.
-		goleak.IgnoreAnyFunction("github.com/tridentd/tridentd/pebblestate.(*fence).park"),
-		goleak.IgnoreAnyFunction("github.com/tridentd/tridentd/pebblestate.(*fence).check"),
-		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"),
-	)
-}
+var long = flag.Bool("exec.long", false, "run the tests on more records, seeds and crash points")
 
 // clock0 is the batches' clock. It moves by a nanosecond whenever it is read, so that back-offs end and batches, whose
 // clock has milliseconds, all have the same.
@@ -80,14 +74,25 @@ type world struct {
 	procs  int
 
 	// hook, if not nil, is called before and after each call of the executor: what it returns is the call's error.
-	hook   func(call string, b *batch.Batch, after bool) error
-	commit []int // how many batches each commit held
+	hook func(call string, b *batch.Batch, after bool) error
+	// takeover, if not nil, is done to the store before it is opened again.
+	takeover func(db *pebblestate.DB) error
+	commit   []int // how many batches each commit held
 	// failures that the runs' coordinators were told.
 	mu     sync.Mutex
 	failed []error
 }
 
+// newWorld returns a world whose processes must leave no goroutine behind.
 func newWorld(t *testing.T) *world {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	return newBrokenWorld(t)
+}
+
+// newBrokenWorld returns a world for tests in which writes of the store fail. A handle that is given up leaves Pebble's
+// goroutines parked for good, so that they can't touch the directory any more.
+func newBrokenWorld(t *testing.T) *world {
 	w := &world{
 		t: t, events: newTopic(), lines: newTopic(), teams: newTopic(), policy: engine.Skip, shards: 8, procs: 3,
 		batch: engine.Batching{MaxRecords: 4, MaxPending: 4, RetryMin: 1, RetryMax: 1},
@@ -271,8 +276,12 @@ func (p *process) reopened(context.Context) (*pebblestate.DB, error) {
 		return nil, err
 	}
 	db, err := p.w.open(p.fs)
-	if err == nil {
-		p.db = db
+	if err != nil {
+		return nil, err
+	}
+	p.db = db
+	if p.w.takeover != nil {
+		err = p.w.takeover(db)
 	}
 	return db, err
 }

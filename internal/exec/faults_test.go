@@ -1,0 +1,278 @@
+package exec_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+var errAway = batch.NewError(batch.Transient, batch.CodeUnavailable, "read", errors.New("no leader"), "")
+
+// dice are thrown by many goroutines.
+type dice struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func (d *dice) one(in int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.IntN(in) == 0
+}
+
+// Calls fail now and then, before or after they have done their work; reads break off; commits are of unknown outcome,
+// written or not. In the end everything is as if nothing had happened.
+func TestFailingCalls(t *testing.T) {
+	w := newWorld(t)
+	w.fill(70)
+	want := w.once(vfs.NewMem())
+	seeds := 6
+	if *long {
+		seeds = 200
+	}
+	var written, lost atomic.Int64
+	for seed := range seeds {
+		d := &dice{rng: rand.New(rand.NewPCG(uint64(seed), 2))}
+		w.hook = func(call string, _ *batch.Batch, after bool) error {
+			switch {
+			case call == "commit" && d.one(5):
+				if after {
+					written.Add(1)
+				} else {
+					lost.Add(1)
+				}
+				return fmt.Errorf("sync: %w", pebblestate.ErrUnknownOutcome)
+			case call != "commit" && d.one(12):
+				return errAway
+			}
+			return nil
+		}
+		w.events.read = func(context.Context, batch.Range) error {
+			if d.one(12) {
+				return errAway
+			}
+			return nil
+		}
+		w.failed = nil
+		fs := vfs.NewMem()
+		got := w.once(fs)
+		w.hook, w.events.read = nil, nil
+		w.same(want, got, fmt.Sprintf("seed %d", seed))
+		if len(w.failed) < 5 {
+			t.Errorf("seed %d: only %d failures", seed, len(w.failed))
+		}
+	}
+	if written.Load() < 2 || lost.Load() < 2 {
+		t.Errorf("of the commits of unknown outcome %d were written and %d not", written.Load(), lost.Load())
+	}
+}
+
+// A sync of the store's log fails, once: each commit in turn. The handle is given up, the store is opened again, and
+// nothing is lost or doubled, whether what was written is found or not.
+func TestFailedSync(t *testing.T) {
+	w := newBrokenWorld(t)
+	w.fill(30)
+	want := w.once(vfs.NewMem())
+	met := 0
+	for at := int64(1); ; at++ {
+		var syncs atomic.Int64
+		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
+				return nil
+			}
+			if syncs.Add(1) == at+5 { // the first are those of the opening
+				return errors.New("input/output error")
+			}
+			return nil
+		}))
+		p, err := w.start(fs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.failed = nil
+		if err := p.finish(); err != nil {
+			t.Fatalf("sync %d: %v", at, err)
+		}
+		w.same(want, w.outcomeOf(fs), fmt.Sprintf("sync %d fails", at))
+		if unknown(w.failed) > 0 {
+			met++
+		}
+		if syncs.Load() < at+5 {
+			break
+		}
+	}
+	if met < 3 {
+		t.Errorf("only %d commits failed", met)
+	}
+}
+
+// unknown counts the writes of unknown outcome among failures.
+func unknown(failures []error) (n int) {
+	for _, err := range failures {
+		if errors.Is(err, pebblestate.ErrUnknownOutcome) {
+			n++
+		}
+	}
+	return n
+}
+
+// A partition appears, and the write of its start fails: the store's handle is done for, and no commit is under way that
+// would notice. The store is opened again and the partition read from its beginning.
+func TestFailedSyncOfAnAdmission(t *testing.T) {
+	w := newBrokenWorld(t)
+	w.fill(10)
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && broken.CompareAndSwap(true, false) {
+			return errors.New("input/output error")
+		}
+		return nil
+	}))
+	p, err := w.start(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appeared := false
+	p.done = func(*txstate.Entry) bool {
+		ends, err := p.Ends(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		if !p.Reached(ends) {
+			return false
+		}
+		if !appeared {
+			appeared = true
+			broken.Store(true)
+			w.events.add(7, record("eve", 1, 0), record("eve", 2, 0))
+			return false
+		}
+		return true
+	}
+	w.failed = nil
+	if err := p.finish(); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.failed) != 1 || unknown(w.failed) != 1 {
+		t.Errorf("failures %v", w.failed)
+	}
+	got := w.outcomeOf(fs)
+	if err := got.check(w); err != nil {
+		t.Error(err)
+	}
+	last := got.entries[len(got.entries)-1]
+	if len(last.Joined) != 1 || last.Joined[0].Number != 7 || last.Ranges[0].End != 2 {
+		t.Errorf("the last batch: %+v", last)
+	}
+}
+
+// An admission that fails before anything is written is done again by the next planning: the source tells a new
+// partition once only.
+func TestAdmissionIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.fill(10)
+	fs := vfs.NewMem()
+	p, err := w.start(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.finishNow(t)
+	w.events.add(7, record("eve", 1, 0))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := &batch.Batch{Txid: 1, Attempt: batch.Attempt{Epoch: p.Epoch(), N: 1}, Time: clock0}
+	if _, err := p.Executor.Plan(gone, b, false); err == nil {
+		t.Fatal("planned, though the start of a partition couldn't be written")
+	}
+	if ok, err := p.Executor.Plan(t.Context(), b, false); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if len(b.Joined) != 4 || len(b.Ranges) != 4 {
+		t.Errorf("joined %v, ranges %v", b.Joined, b.Ranges)
+	}
+	p.Executor.Abort([]*batch.Batch{b})
+}
+
+// finishNow closes a process without running it.
+func (p *process) finishNow(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(p.Close(context.Background()), p.db.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another process has taken the store over between a commit of unknown outcome and the reopening: this one ends.
+func TestReopenFindsAnotherEpoch(t *testing.T) {
+	w := newWorld(t)
+	w.fill(20)
+	fs := vfs.NewMem()
+	w.hook = func(call string, b *batch.Batch, after bool) error {
+		if call == "commit" && b.Txid == 2 && !after {
+			return fmt.Errorf("sync: %w", pebblestate.ErrUnknownOutcome)
+		}
+		return nil
+	}
+	p, err := w.start(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.w.takeover = func(db *pebblestate.DB) error { return db.Store().Claim(context.Background(), p.Epoch()+1) }
+	err = p.finish()
+	if batch.CodeOf(err) != batch.CodeStoreInUse || batch.KindOf(err) != batch.Permanent {
+		t.Errorf("error %v", err)
+	}
+	w.hook, w.takeover = nil, nil
+	w.once(fs)
+}
+
+// A read that hangs, with every slot taken, doesn't keep the batch before from its commit. A stop ends all the same.
+func TestReadHangs(t *testing.T) {
+	w := newWorld(t)
+	w.procs = 1
+	w.fill(30)
+	release := make(chan struct{})
+	w.lines.read = func(_ context.Context, r batch.Range) error { // deaf to its context
+		if r.Start > 0 {
+			<-release
+		}
+		return nil
+	}
+	fs := vfs.NewMem()
+	p, err := w.start(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.done = func(*txstate.Entry) bool { return true }
+	ended := make(chan error, 1)
+	go func() { ended <- p.finish() }()
+	select {
+	case err := <-ended:
+		t.Fatalf("a drain leaves a batch behind whose read hangs: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if txid, _ := p.Committed(); txid != 1 {
+		t.Errorf("txid %d has committed, want 1", txid)
+	}
+	p.run.Stop()
+	close(release)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	w.lines.read = nil
+	if err := w.once(fs).check(w); err != nil {
+		t.Error(err)
+	}
+}
