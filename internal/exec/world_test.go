@@ -5,7 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -135,6 +137,11 @@ func (w *world) pipeline() *plan.Plan {
 	engine.Aggregate(byUser, "lasts", agg.LastOf("last", func(e event) int64 { return e.N }))
 	engine.Aggregate(engine.GroupByWindow(events, window.Tumbling(10*time.Second), func(e event) string { return e.User }, "user", engine.Retention(0)),
 		"windowed", agg.Count[event]("n"))
+	// A second state that turns the same rows away.
+	engine.Aggregate(engine.GroupByWindow(events, window.Tumbling(20*time.Second), func(e event) int64 { return e.N % 3 }, "third"),
+		"windowed_too", agg.Count[event]("n"))
+	rolls := engine.TryMap(events, func(b *engine.Batch, _ event) (int64, error) { return int64(b.Rand().IntN(6)), nil })
+	engine.Aggregate(engine.GroupBy(rolls, func(n int64) int64 { return n }, "roll"), "rolls", agg.Count[int64]("n"))
 	inTeam := engine.Lookup(events, teams, func(e event) string { return e.User }, func(e event, row *tag) tag {
 		if row == nil {
 			return tag{User: e.User}
@@ -346,6 +353,7 @@ type outcome struct {
 	digest  uint64
 	states  []pebblestate.StateDigest
 	snap    txstate.Snapshot
+	fs      vfs.FS
 }
 
 // outcomeOf reads the store in fs, which no process uses.
@@ -357,7 +365,7 @@ func (w *world) outcomeOf(fs vfs.FS) *outcome {
 	}
 	defer db.Close()
 	ctx := context.Background()
-	o := &outcome{}
+	o := &outcome{fs: fs}
 	for e, err := range db.Store().Entries(ctx, 1, 0) {
 		if err != nil {
 			w.t.Fatal(err)
@@ -374,6 +382,76 @@ func (w *world) outcomeOf(fs vfs.FS) *outcome {
 		w.t.Fatal(err)
 	}
 	return o
+}
+
+// drive runs entries on fs, behind what the store holds, with so many batches in flight. set may change the
+// executor's settings; nil leaves them.
+func (w *world) drive(fs vfs.FS, entries []txstate.Entry, pending int, set func(c *exec.Config)) error {
+	w.t.Helper()
+	ctx := context.Background()
+	db, err := w.open(fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pl := w.pipeline()
+	c := exec.Config{
+		Plan: pl, DB: db, Shards: db.Shards(), Procs: w.procs, PlanSum: xxhash.Sum64String(pl.Text), Build: "test",
+		Now: func() time.Time { return clock0 },
+	}
+	if set != nil {
+		set(&c)
+	}
+	x := exec.New(c)
+	if _, err = x.Open(ctx); err == nil {
+		err = x.Drive(ctx, entries, pending)
+	}
+	if n := x.InFlight(); n != 0 {
+		w.t.Errorf("%d batches are left in flight", n)
+	}
+	return errors.Join(err, x.Close(ctx), db.Close())
+}
+
+// split deals all records out to batches by chance, with clocks that move on.
+func (w *world) split(rng *rand.Rand) []txstate.Entry {
+	type part struct {
+		batch.Partition
+		at, end int64
+	}
+	var parts []*part
+	for _, t := range []struct {
+		id    string
+		topic *topic
+	}{{"events", w.events}, {"lines", w.lines}} {
+		for n, recs := range t.topic.parts {
+			parts = append(parts, &part{batch.Partition{Source: t.id, Topic: t.id, Number: n}, 0, int64(len(recs))})
+		}
+	}
+	slices.SortFunc(parts, func(a, b *part) int { return a.Compare(b.Partition) })
+	var entries []txstate.Entry
+	now := clock0
+	for left := true; left; {
+		left = false
+		e := txstate.Entry{Txid: batch.Txid(len(entries) + 1), Attempt: batch.Attempt{Epoch: 1, N: 1}, Time: now, Seed: rng.Uint64()}
+		now = now.Add(time.Duration(rng.IntN(3000)) * time.Millisecond)
+		for _, p := range parts {
+			if e.Txid == 1 {
+				e.Joined = append(e.Joined, batch.Position{Partition: p.Partition, LeaderEpoch: batch.NoEpoch})
+			}
+			n := min(int64(rng.IntN(6)), p.end-p.at)
+			left = left || p.at+n < p.end
+			switch {
+			case n > 0:
+				e.Ranges = append(e.Ranges, txstate.RangeEntry{Range: batch.Range{Partition: p.Partition, Start: p.at, End: p.at + n, LeaderEpoch: batch.NoEpoch}})
+				p.at += n
+			case p.Source == "events" && rng.IntN(2) == 0:
+				e.Idle = append(e.Idle, p.Partition)
+			}
+		}
+		if len(e.Ranges) > 0 {
+			entries = append(entries, e)
+		}
+	}
+	return entries
 }
 
 // once runs a process on fs to its end and returns what the store holds then.
