@@ -246,7 +246,7 @@ func TestUnlistedPartitionDoesNotHoldTheWatermark(t *testing.T) {
 
 // A static table that changes between two runs is a new version from the first batch of the second run on, in the ledger
 // and in the store; a replay uses for each batch what it used.
-func TestStaticTableChanges(t *testing.T) {
+func TestRule8StaticTableChanges(t *testing.T) {
 	w := newWorld(t)
 	w.fill(60)
 	fs := vfs.NewMem()
@@ -300,7 +300,7 @@ func TestStaticTableChanges(t *testing.T) {
 }
 
 // A recorded batch uses the static tables as they were when it was recorded.
-func TestRecordedBatchUsesItsTables(t *testing.T) {
+func TestRule8RecordedBatchUsesItsTables(t *testing.T) {
 	w := newWorld(t)
 	w.fill(40)
 	fs := vfs.NewMem()

@@ -19,6 +19,8 @@ type topic struct {
 	fields []string       // the columns of a CSV source
 	open   *source        // of the process that reads it
 
+	// opened, if not nil, is called when a process opens the topic.
+	opened func()
 	// read, if not nil, is called before a range is read.
 	read func(ctx context.Context, r batch.Range) error
 }
@@ -59,6 +61,9 @@ func (t *topic) records() (n int64) {
 func (t *topic) Describe() string { return "a topic in memory" }
 
 func (t *topic) Open(id string, _ emitter.Framing, _ emitter.Env) (emitter.Emitter, error) {
+	if t.opened != nil {
+		t.opened()
+	}
 	return &source{id: id, topic: t, ready: make(chan struct{}, 1), known: map[batch.Partition]bool{}, admitted: map[batch.Partition]bool{}}, nil
 }
 

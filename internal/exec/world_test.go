@@ -74,6 +74,7 @@ type world struct {
 	policy engine.Policy
 	shards int
 	procs  int
+	now    func() time.Time // of the coordinator
 
 	// hook, if not nil, is called before and after each call of the executor: what it returns is the call's error.
 	hook func(call string, b *batch.Batch, after bool) error
@@ -96,7 +97,7 @@ func newWorld(t *testing.T) *world {
 // goroutines parked for good, so that they can't touch the directory any more.
 func newBrokenWorld(t *testing.T) *world {
 	w := &world{
-		t: t, events: newTopic(), lines: newTopic(), teams: newTopic(), policy: engine.Skip, shards: 8, procs: 3,
+		t: t, events: newTopic(), lines: newTopic(), teams: newTopic(), policy: engine.Skip, shards: 8, procs: 3, now: ticking(),
 		batch: engine.Batching{MaxRecords: 4, MaxPending: 4, RetryMin: 1, RetryMax: 1},
 	}
 	w.teams.fields = []string{"user", "team"}
@@ -244,7 +245,7 @@ func (w *world) start(fs vfs.FS) (*process, error) {
 		Coordinator: coordinator.Config{
 			MaxPending: pl.Batch.MaxPending, Retry: coordinator.Retry{Min: pl.Batch.Retry.Min, Max: pl.Batch.Retry.Max}, Seed: 1,
 		},
-		Snapshot: snap, Executor: p, Now: ticking(), Observe: w.observe, Logger: logger,
+		Snapshot: snap, Executor: p, Now: w.now, Observe: w.observe, Logger: logger,
 	})
 	return p, err
 }
