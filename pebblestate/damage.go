@@ -151,8 +151,8 @@ func checkFiles(fsys vfs.FS, dir string, mark floorMark) (m manifest, err error)
 		return m, err
 	}
 	logs := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasSuffix(n, ".log") })
-	// A log is made before the one before it is removed, so at any time there is one.
-	if len(logs) == 0 {
+	// While it works, Pebble makes a log before it removes the one before: at any time there is one.
+	if len(logs) == 0 && mark.phase != opening {
 		return m, damaged(fsys.PathJoin(dir, "*.log"), errors.New("there is no write-ahead log"))
 	}
 	desc, err := pebble.Peek(dir, fsys)
@@ -174,7 +174,7 @@ func checkFiles(fsys vfs.FS, dir string, mark floorMark) (m manifest, err error)
 		return m, damaged(m.path, errors.New("its first record is broken"))
 	case more:
 		return m, damaged(m.path, fmt.Errorf("the record at byte %d is broken, whole ones follow", good))
-	case mark.clean:
+	case mark.phase == closed:
 		return m, damaged(m.path, fmt.Errorf("the record at byte %d is broken, although the database was closed in order", good))
 	default:
 		m.torn = true

@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 		Offset: 5, Timestamp: 6, Value: []byte{}, Headers: []batch.Header{{Key: "h"}, {Key: "i", Value: []byte("v")}},
 	}))
 	golden(t, "static_row_key", staticRowKey("air\x00lines", 2, 3, 4))
-	golden(t, "floor", floorMark{txid: 300, clean: true}.encode())
+	golden(t, "floor", floorMark{txid: 300, phase: closed}.encode())
 	golden(t, "format", format{Format: 1, Pipeline: "words", Shards: 256, Created: time.Unix(1_700_000_000, 0).UTC()}.encode())
 }
 

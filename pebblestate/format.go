@@ -148,12 +148,23 @@ type floor struct {
 	last floorMark
 }
 
-// floorMark is the file's content: txid and clean, and a checksum over both.
+// floorMark is the file's content: txid and phase, and a checksum over both.
 type floorMark struct {
-	txid batch.Txid
-	// clean says that the database was closed in order since: every file of it must be whole to its end.
-	clean bool
+	txid  batch.Txid
+	phase phase
 }
+
+// phase is what the process was about when it wrote the mark.
+type phase byte
+
+const (
+	working phase = iota
+	// closed: the database was closed in order, so that every file of it must be whole to its end.
+	closed
+	// opening: Pebble was about to open it for writing. It then brings what the logs hold into tables, and removes
+	// them before it makes a new one: a database without a log is no damaged one.
+	opening
+)
 
 const floorSize = 16
 
@@ -162,9 +173,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (m floorMark) encode() []byte {
 	b := make([]byte, floorSize)
 	binary.BigEndian.PutUint64(b, uint64(m.txid))
-	if m.clean {
-		b[8] = 1
-	}
+	b[8] = byte(m.phase)
 	binary.BigEndian.PutUint32(b[12:], crc32.Checksum(b[:12], castagnoli))
 	return b
 }
@@ -173,7 +182,7 @@ func decodeFloor(b []byte) (m floorMark, ok bool) {
 	if len(b) != floorSize || crc32.Checksum(b[:12], castagnoli) != binary.BigEndian.Uint32(b[12:]) {
 		return m, false
 	}
-	return floorMark{txid: batch.Txid(binary.BigEndian.Uint64(b)), clean: b[8] == 1}, true
+	return floorMark{txid: batch.Txid(binary.BigEndian.Uint64(b)), phase: phase(b[8])}, true
 }
 
 // readFloor returns the mark; the zero mark, which promises nothing, if the file is missing or was torn by a crash.
@@ -186,20 +195,25 @@ func readFloor(fsys vfs.FS, dir string) (floorMark, error) {
 	return m, err
 }
 
-// openFloor opens the file for the process that works on the database, which isn't closed in order from here on.
+// openFloor opens the file for the process that is about to open the database.
 func openFloor(fsys vfs.FS, dir string, txid batch.Txid) (*floor, error) {
 	f, err := fsys.OpenReadWrite(fsys.PathJoin(dir, floorName), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
 	fl := &floor{f: f}
-	if err := fl.write(floorMark{txid: txid}); err == nil {
-		err = f.Sync()
-	}
-	if err != nil {
+	if err := fl.enter(opening, txid); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return fl, nil
+}
+
+// enter begins a phase, durably.
+func (fl *floor) enter(p phase, txid batch.Txid) error {
+	if err := fl.write(floorMark{txid: txid, phase: p}); err != nil {
+		return err
+	}
+	return fl.f.Sync()
 }
 
 func (fl *floor) write(m floorMark) error {
@@ -212,9 +226,7 @@ func (fl *floor) write(m floorMark) error {
 func (fl *floor) close(clean bool) error {
 	var err error
 	if clean {
-		if err = fl.write(floorMark{txid: fl.last.txid, clean: true}); err == nil {
-			err = fl.f.Sync()
-		}
+		err = fl.enter(closed, fl.last.txid)
 	}
 	return errors.Join(err, fl.f.Close())
 }

@@ -232,18 +232,19 @@ func (db *DB) open(ctx context.Context) error {
 	if err := writeOwner(o); err != nil {
 		return openError(o.Dir, o.FS, err)
 	}
-	if err := db.openAs(ctx, false, mark, files); err != nil {
-		return also(err, db.disown())
-	}
-	fail := func(err error) error {
-		db.release(db.current.Swap(nil))
-		return also(also(openError(o.Dir, o.FS, err), db.pebble.Close()), db.disown())
-	}
-	if err := o.FS.RemoveAll(o.FS.PathJoin(o.Dir, creatingName)); err != nil {
-		return fail(err)
-	}
 	if db.floor, err = openFloor(o.FS, o.Dir, db.rec.committed.txid); err != nil {
-		return fail(err)
+		return also(openError(o.Dir, o.FS, err), db.disown())
+	}
+	if err := db.openAs(ctx, false, mark, files); err != nil {
+		return also(also(err, db.floor.close(false)), db.disown())
+	}
+	err = o.FS.RemoveAll(o.FS.PathJoin(o.Dir, creatingName))
+	if err == nil {
+		err = db.floor.enter(working, db.rec.committed.txid)
+	}
+	if err != nil {
+		db.release(db.current.Swap(nil))
+		return also(also(also(openError(o.Dir, o.FS, err), db.pebble.Close()), db.floor.close(false)), db.disown())
 	}
 	return nil
 }
