@@ -358,10 +358,11 @@ func (s Sum[N]) String() string { return s.s.result(false).String() }
 func (s *Sum[N]) describe() (fn, typ string, err error) { return "sum", numberType(kindOf[N]()), nil }
 func (s *Sum[N]) at(p unsafe.Pointer) accumulator       { return (*Sum[N])(p) }
 func (s *Sum[N]) append(dst []byte) []byte              { return s.s.append(dst, kindOf[N](), false) }
-func (s *Sum[N]) status() uintptr                       { return unsafe.Offsetof(s.s) + unsafe.Offsetof(s.s.bad) }
-func (s *Sum[N]) failure() error                        { return s.s.bad.err() }
-func (s *Sum[N]) detach()                               {}
-func (s *Sum[N]) load(cells []byte) ([]byte, error)     { return s.s.load(cells, kindOf[N](), false) }
+
+func (s *Sum[N]) status() uintptr                   { return unsafe.Offsetof(s.s) + unsafe.Offsetof(s.s.bad) }
+func (s *Sum[N]) failure() error                    { return s.s.bad.err() }
+func (s *Sum[N]) detach()                           {}
+func (s *Sum[N]) load(cells []byte) ([]byte, error) { return s.s.load(cells, kindOf[N](), false) }
 
 // Mean is the arithmetic mean of numbers: the sum, as of Sum, divided once by their number.
 type Mean[N Number] struct{ s numbers }

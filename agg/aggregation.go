@@ -148,10 +148,10 @@ func accumulatorsOf(t reflect.Type) ([]cellAt, error) {
 }
 
 func addAccumulators(cells []cellAt, top, t reflect.Type, base uintptr) ([]cellAt, error) {
-	for i := range t.NumField() {
-		sf := t.Field(i)
+	for sf := range t.Fields() {
+		sf := sf
 		tag := sf.Tag.Get("trident")
-		acc, ok := reflect.New(sf.Type).Interface().(accumulator)
+		acc, ok := reflect.TypeAssert[accumulator](reflect.New(sf.Type))
 		var err error
 		switch {
 		case tag == "-" || sf.Name == "_":

@@ -73,12 +73,22 @@ func TestFieldsColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []state.Column{
-		{Name: "sales", Type: "int", Agg: "count"}, {Name: "large", Type: "int", Agg: "count"},
-		{Name: "units", Type: "int", Agg: "sum"}, {Name: "cents", Type: "int", Agg: "sum"}, {Name: "bytes", Type: "int", Agg: "sum"},
-		{Name: "revenue", Type: "decimal", Agg: "sum"}, {Name: "turnover", Type: "float", Agg: "sum"},
-		{Name: "least", Type: "int", Agg: "min"}, {Name: "greatest", Type: "float", Agg: "max"}, {Name: "first_shop", Type: "string", Agg: "min"},
-		{Name: "latest", Type: "timestamp", Agg: "max"}, {Name: "mean_units", Type: "float", Agg: "avg"}, {Name: "mean_amount", Type: "decimal", Agg: "avg"},
-		{Name: "opened", Type: "timestamp", Agg: "first"}, {Name: "last_note", Type: "string", Agg: "last"}, {Name: "shops", Type: "list", Agg: "collect"},
+		{Name: "sales", Type: "int", Agg: "count"},
+		{Name: "large", Type: "int", Agg: "count"},
+		{Name: "units", Type: "int", Agg: "sum"},
+		{Name: "cents", Type: "int", Agg: "sum"},
+		{Name: "bytes", Type: "int", Agg: "sum"},
+		{Name: "revenue", Type: "decimal", Agg: "sum"},
+		{Name: "turnover", Type: "float", Agg: "sum"},
+		{Name: "least", Type: "int", Agg: "min"},
+		{Name: "greatest", Type: "float", Agg: "max"},
+		{Name: "first_shop", Type: "string", Agg: "min"},
+		{Name: "latest", Type: "timestamp", Agg: "max"},
+		{Name: "mean_units", Type: "float", Agg: "avg"},
+		{Name: "mean_amount", Type: "decimal", Agg: "avg"},
+		{Name: "opened", Type: "timestamp", Agg: "first"},
+		{Name: "last_note", Type: "string", Agg: "last"},
+		{Name: "shops", Type: "list", Agg: "collect"},
 	}
 	if got := a.Columns(); !slices.Equal(got, want) {
 		t.Errorf("%v\nwant %v", got, want)
@@ -253,7 +263,8 @@ func TestFieldsErrors(t *testing.T) {
 		counts
 		Skipped int `trident:"-"`
 		M       agg.Counter
-	}, _ int) {
+	}, _ int,
+	) {
 		a.N.Inc()
 		a.M.Add(2)
 	})
@@ -622,11 +633,20 @@ func TestFunctions(t *testing.T) {
 		{"count", "", "int", "", true},
 		{"count_if", "bool", "int", "", true},
 		{"count_if", "int", "", "count_if() needs a condition, not an int", false},
-		{"sum", "int", "int", "", true}, {"sum", "float", "float", "", false}, {"sum", "decimal", "decimal", "", true}, {"sum", "any", "any", "", false},
+		{"sum", "int", "int", "", true},
+		{"sum", "float", "float", "", false},
+		{"sum", "decimal", "decimal", "", true},
+		{"sum", "any", "any", "", false},
 		{"sum", "string", "", "sum() needs a number, not a string", false},
-		{"avg", "int", "float", "", true}, {"avg", "decimal", "decimal", "", true}, {"avg", "float", "float", "", false},
-		{"min", "string", "string", "", true}, {"max", "float", "float", "", true}, {"max", "list", "", "max() needs a value that has an order, not a list", false},
-		{"first", "list", "list", "", false}, {"last", "timestamp", "timestamp", "", false}, {"collect", "int", "list", "", false},
+		{"avg", "int", "float", "", true},
+		{"avg", "decimal", "decimal", "", true},
+		{"avg", "float", "float", "", false},
+		{"min", "string", "string", "", true},
+		{"max", "float", "float", "", true},
+		{"max", "list", "", "max() needs a value that has an order, not a list", false},
+		{"first", "list", "list", "", false},
+		{"last", "timestamp", "timestamp", "", false},
+		{"collect", "int", "list", "", false},
 	} {
 		f, ok := agg.Lookup(c.fn)
 		if !ok {

@@ -26,8 +26,10 @@ var kinds = map[string]struct {
 	delta func(vs []value.Value) []byte
 	want  func(vs []value.Value) value.Value
 }{
-	"count": {ints, func(vs []value.Value) []byte { return agg.AppendCount(nil, int64(len(vs))) },
-		func(vs []value.Value) value.Value { return value.IntOf(int64(len(vs))) }},
+	"count": {
+		ints, func(vs []value.Value) []byte { return agg.AppendCount(nil, int64(len(vs))) },
+		func(vs []value.Value) value.Value { return value.IntOf(int64(len(vs))) },
+	},
 	"sum of ints":     {ints, intDelta(agg.AppendSumInt), sumOf},
 	"mean of ints":    {ints, intDelta(agg.AppendAvgInt), meanOfInts},
 	"sum of decimals": {decimals, decimalDelta(agg.AppendSumDecimal), sumOf},
@@ -366,13 +368,22 @@ func TestNaNAndZero(t *testing.T) {
 		a, b value.Value
 		want string
 	}{
-		{true, f(1), nan, `"NaN"`}, {true, nan, f(1), `"NaN"`}, {false, f(1), nan, `1`}, {false, nan, f(1), `1`}, {false, nan, nan, `"NaN"`},
-		{true, negZero, f(0), `0`}, {false, f(0), negZero, `0`}, {true, negZero, negZero, `0`},
-		{true, value.NullValue(), f(-1), `-1`}, {false, f(-1), value.NullValue(), `-1`},
+		{true, f(1), nan, `"NaN"`},
+		{true, nan, f(1), `"NaN"`},
+		{false, f(1), nan, `1`},
+		{false, nan, f(1), `1`},
+		{false, nan, nan, `"NaN"`},
+		{true, negZero, f(0), `0`},
+		{false, f(0), negZero, `0`},
+		{true, negZero, negZero, `0`},
+		{true, value.NullValue(), f(-1), `-1`},
+		{false, f(-1), value.NullValue(), `-1`},
 		{true, value.IntOf(math.MaxInt64), f(1 << 63), `9223372036854775808`}, // compared exactly
 		// Of equals the earlier stays, whatever its kind.
-		{true, value.IntOf(2), value.DecimalOf(decimal.FromInt(2)), `2`}, {true, value.DecimalOf(decimal.FromInt(2)), value.IntOf(2), `"2"`},
-		{false, value.IntOf(2), value.DecimalOf(decimal.FromInt(2)), `2`}, {false, value.DecimalOf(decimal.FromInt(2)), value.IntOf(2), `"2"`},
+		{true, value.IntOf(2), value.DecimalOf(decimal.FromInt(2)), `2`},
+		{true, value.DecimalOf(decimal.FromInt(2)), value.IntOf(2), `"2"`},
+		{false, value.IntOf(2), value.DecimalOf(decimal.FromInt(2)), `2`},
+		{false, value.DecimalOf(decimal.FromInt(2)), value.IntOf(2), `"2"`},
 	} {
 		m, err := agg.Merge(nil, agg.AppendMinMax(nil, c.max, c.a), agg.AppendMinMax(nil, c.max, c.b))
 		if err != nil {

@@ -124,8 +124,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // KindOf tells what err means for the pipeline: the Kind of the outermost *Error in its chain. An error that
 // says nothing about itself is transient: stopping for good needs a reason.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Transient
@@ -134,8 +133,7 @@ func KindOf(err error) Kind {
 // CodeOf returns the Code of the outermost *Error in err's chain, CodeTimeout for a deadline, and
 // CodeUnavailable for anything else.
 func CodeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

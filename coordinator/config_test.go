@@ -71,7 +71,7 @@ func TestSeedsDiffer(t *testing.T) {
 			seen[s] = txid
 		}
 	}
-	if seedOf(7, 1) != seedOf(7, 1) {
+	if again := seedOf(7, 1); again != seedOf(7, 1) {
 		t.Error("a seed is not repeated")
 	}
 }

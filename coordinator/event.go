@@ -111,3 +111,17 @@ func (Reopened) event()      {}
 func (ReopenFailed) event()  {}
 func (Drain) event()         {}
 func (Stop) event()          {}
+
+// FailureOf returns the error that an event reports, nil if it reports none.
+func FailureOf(ev Event) error {
+	switch ev := ev.(type) {
+	case Failed:
+		return ev.Err
+	case CommitUnknown:
+		return ev.Err
+	case ReopenFailed:
+		return ev.Err
+	case Start, Tick, DataReady, Due, Planned, Processed, Recorded, Committed, Aborted, Reopened, Drain, Stop:
+	}
+	return nil
+}

@@ -89,7 +89,7 @@ func (m *Machine) Step(now time.Time, ev Event) []Action {
 	case Due:
 		m.due = ev.At
 	case Planned:
-		m.planned(now, ev)
+		m.planned(ev)
 	case Processed:
 		if s, _ := m.at(ev.ID, PhaseProcessing); s != nil {
 			s.phase, s.deadline = PhaseProcessed, time.Time{}
@@ -189,7 +189,7 @@ func (m *Machine) isCommit(id ID, p Phase) bool {
 	return s != nil && i == m.commit-1
 }
 
-func (m *Machine) planned(now time.Time, ev Planned) {
+func (m *Machine) planned(ev Planned) {
 	s, i := m.at(ev.ID, PhasePlanning)
 	if s == nil || ev.Plan != m.plan {
 		return

@@ -121,7 +121,7 @@ streams:
 
 	want := map[string]int64{}
 	for i := range lines {
-		for _, w := range strings.Fields(line(i)) {
+		for w := range strings.FieldsSeq(line(i)) {
 			want[w]++
 		}
 	}

@@ -50,8 +50,7 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, pipel
 		return exitDone
 	}
 	fmt.Fprintln(stderr, strings.TrimRight(err.Error(), "\n"))
-	var e *exitError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
 	return exitFailed

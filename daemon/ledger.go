@@ -103,8 +103,13 @@ type ledgerTable struct {
 }
 
 var ledgerColumns = []state.Column{
-	{Name: "txid", Type: "int"}, {Name: "committed", Type: "timestamp"}, {Name: "attempts", Type: "int"}, {Name: "records", Type: "int"},
-	{Name: "ranges", Type: "string"}, {Name: "digest", Type: "string"}, {Name: "took", Type: "string"},
+	{Name: "txid", Type: "int"},
+	{Name: "committed", Type: "timestamp"},
+	{Name: "attempts", Type: "int"},
+	{Name: "records", Type: "int"},
+	{Name: "ranges", Type: "string"},
+	{Name: "digest", Type: "string"},
+	{Name: "took", Type: "string"},
 }
 
 func (t *ledgerTable) begin() error {

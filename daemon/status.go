@@ -53,8 +53,13 @@ func (a *app) statusCommand() *cobra.Command {
 }
 
 var statusColumns = []state.Column{
-	{Name: "source", Type: "string"}, {Name: "topic", Type: "string"}, {Name: "partition", Type: "int"}, {Name: "committed", Type: "int"},
-	{Name: "end", Type: "int"}, {Name: "lag", Type: "int"}, {Name: "note", Type: "string"},
+	{Name: "source", Type: "string"},
+	{Name: "topic", Type: "string"},
+	{Name: "partition", Type: "int"},
+	{Name: "committed", Type: "int"},
+	{Name: "end", Type: "int"},
+	{Name: "lag", Type: "int"},
+	{Name: "note", Type: "string"},
 }
 
 func (a *app) printStatus(st *server.Status, format string) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tridentd/tridentd/agg"
@@ -44,14 +45,14 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 }
 
 func aggregateNames(cols []state.Column) string {
-	s := ""
+	var s strings.Builder
 	for i, c := range cols {
 		if i > 0 {
-			s += ", "
+			s.WriteString(", ")
 		}
-		s += fmt.Sprintf("%s %s(%s)", c.Name, c.Agg, c.Type)
+		s.WriteString(fmt.Sprintf("%s %s(%s)", c.Name, c.Agg, c.Type))
 	}
-	return s
+	return s.String()
 }
 
 // exchange adds e to the pipeline and attaches the map-side combine to the stream.
@@ -182,8 +183,7 @@ func isBadRecord(err error) bool {
 
 func (c *combine[K, T]) fail(rc *rec, k groupKey[K], err error) {
 	code := batch.CodeUserError
-	var e *batch.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*batch.Error](err); ok {
 		code = e.Code
 	}
 	rc.fail(batch.NewError(batch.Permanent, code, "aggregate", fmt.Errorf("state %s, key %v: %w", c.name, k.key, err),

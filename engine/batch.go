@@ -69,8 +69,7 @@ func Transient(err error) error {
 
 // asTransient turns an error marked by Transient into the engine's own.
 func asTransient(err error, step string) *batch.Error {
-	var t *transient
-	if !errors.As(err, &t) {
+	if _, ok := errors.AsType[*transient](err); !ok {
 		return nil
 	}
 	return batch.NewError(batch.Transient, batch.CodeUserError, step, err, "")

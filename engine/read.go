@@ -53,7 +53,7 @@ func ReadState[K comparable, V any](ctx context.Context, h *Handle, name string)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer snap.Close()
+	defer snap.Close() //nolint:errcheck // it only reads
 	rows, err := ReadSnapshot[K, V](ctx, snap, name)
 	return rows, snap.Txid(), err
 }

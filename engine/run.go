@@ -243,13 +243,8 @@ func (h *Handle) watchDrain(finished <-chan struct{}, r *runner.Runner) {
 
 // observe passes on what the coordinator learns and decides.
 func (h *Handle) observe(_ time.Time, ev coordinator.Event, actions []coordinator.Action) {
-	switch ev := ev.(type) {
-	case coordinator.Failed:
-		h.o.Observer.Failed(ev.Err)
-	case coordinator.CommitUnknown:
-		h.o.Observer.Failed(ev.Err)
-	case coordinator.ReopenFailed:
-		h.o.Observer.Failed(ev.Err)
+	if err := coordinator.FailureOf(ev); err != nil {
+		h.o.Observer.Failed(err)
 	}
 	for _, a := range actions {
 		if p, ok := a.(coordinator.Process); ok { // a beginning that found nothing to plan is none

@@ -3,8 +3,9 @@ package engine
 import (
 	"context"
 	"io"
-	"log"
+	"log" //nolint:depguard // hclog.Logger asks for it
 	"log/slog"
+	"slices"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -49,7 +50,7 @@ func (s *slogLogger) IsError() bool { return s.enabled(hclog.Error) }
 func (s *slogLogger) ImpliedArgs() []any { return s.args }
 
 func (s *slogLogger) With(args ...any) hclog.Logger {
-	return &slogLogger{l: s.l.With(args...), name: s.name, args: append(s.args[:len(s.args):len(s.args)], args...)}
+	return &slogLogger{l: s.l.With(args...), name: s.name, args: append(slices.Clip(s.args), args...)}
 }
 
 func (s *slogLogger) Name() string { return s.name }

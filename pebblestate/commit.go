@@ -364,7 +364,7 @@ func (db *DB) sync(b *pebble.Batch) error {
 // unknown marks an error: what was to be written may or may not be there.
 func unknown(err error) error {
 	var e *batch.Error
-	if errors.As(err, &e) && error(e) == err {
+	if errors.As(err, &e) && errors.Is(error(e), err) {
 		c := *e
 		c.Err = fmt.Errorf("%w: %w", ErrUnknownOutcome, e.Err)
 		return &c

@@ -58,7 +58,11 @@ func (db *DB) damagedBy(path string, err error) error {
 	if path == "" {
 		path = fileIn(db.pebbleDir(), db.opts.FS, err)
 	}
-	e := damaged(path, err).(*batch.Error)
+	e := func() *batch.Error {
+		target := &batch.Error{}
+		_ = errors.As(damaged(path, err), &target)
+		return target
+	}()
 	e.Op = "read"
 	return e
 }

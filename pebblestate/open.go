@@ -34,7 +34,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	db, err := open(ctx, o)
 	if err != nil {
 		var e *batch.Error
-		if errors.As(err, &e) && error(e) == err && e.Pipeline == "" {
+		if errors.As(err, &e) && errors.Is(error(e), err) && e.Pipeline == "" {
 			e.Pipeline = o.Pipeline
 		}
 		return nil, err
@@ -345,7 +345,7 @@ func (db *DB) load() (map[string]*table, error) {
 	if err != nil {
 		return nil, db.garbled("the last txid", err)
 	}
-	err = db.each(kindRecorded, func(key, value []byte) error {
+	err = db.each(kindRecorded, func(_, value []byte) error {
 		e, err := decodeEntry(value)
 		if err == nil && e.Txid != db.rec.recordedUpTo()+1 {
 			err = fmt.Errorf("txid %d is recorded, %d would be the next", e.Txid, db.rec.recordedUpTo()+1)

@@ -25,7 +25,7 @@ import (
 	"github.com/tridentd/tridentd/txstate"
 )
 
-// ErrUnknown, wrapped in an error of Executor.Commit, says that the write may have happened or not.
+// ErrUnknown says, wrapped in an error of Executor.Commit, that the write may have happened or not.
 var ErrUnknown = errors.New("outcome of the commit is unknown")
 
 // DefaultStopTimeout is how long a stop waits for calls that don't return.

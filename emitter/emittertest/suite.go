@@ -52,8 +52,8 @@ func testReadAgain(t *testing.T, s *Source) {
 	for i, r := range d.ranges {
 		b.em.Ack(batch.Txid(i+1), []batch.Range{r})
 	}
-	for i := len(d.ranges) - 1; i >= 0; i-- {
-		b.same("after Ack", b.read(d.ranges[i]), d.records[i])
+	for i, v := range slices.Backward(d.ranges) {
+		b.same("after Ack", b.read(v), d.records[i])
 	}
 	b.close()
 

@@ -127,8 +127,7 @@ func (s SASL) mechanism() (sasl.Mechanism, error) {
 func readSecret(field, path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		var pe *os.PathError
-		if errors.As(err, &pe) {
+		if pe, ok := errors.AsType[*os.PathError](err); ok {
 			err = fmt.Errorf("%s: %w", path, pe.Err)
 		}
 		return "", configError(field, "name a readable file", "%w", err)

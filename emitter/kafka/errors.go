@@ -25,8 +25,7 @@ func isRefused(err error) bool {
 
 // transient makes a *batch.Error of a failed request: tried again by itself.
 func transient(op string, err error) *batch.Error {
-	var e *batch.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*batch.Error](err); ok {
 		return e
 	}
 	switch {

@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
 	"github.com/tridentd/tridentd/batch"
@@ -64,7 +63,7 @@ func (c *cluster) create(topic string, partitions int32, configs map[string]stri
 	c.t.Helper()
 	conf := map[string]*string{}
 	for k, v := range configs {
-		conf[k] = kmsg.StringPtr(v)
+		conf[k] = new(v)
 	}
 	resp, err := kadm.NewClient(c.cl).CreateTopics(c.ctx(), partitions, 1, conf, topic)
 	if err == nil {

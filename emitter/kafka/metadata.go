@@ -67,7 +67,7 @@ func (e *Emitter) metadata(ctx context.Context, topics []string) (map[string]*km
 	}
 	for _, name := range topics {
 		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(name)
+		t.Topic = new(name)
 		req.Topics = append(req.Topics, t)
 	}
 	resp, err := req.RequestWith(ctx, e.client)

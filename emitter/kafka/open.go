@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -231,9 +232,7 @@ func (e *Emitter) settleAll(ctx context.Context) ([]batch.Position, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			starts = append(starts, s...)
-			for p, err := range b {
-				bad[p] = err
-			}
+			maps.Copy(bad, b)
 		})
 	}
 	wg.Wait()

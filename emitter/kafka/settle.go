@@ -207,6 +207,7 @@ func (u *unsettled) apply() (batch.Position, bool) {
 		}
 	case startCommitted:
 		next = u.committed
+	case startEarliest:
 	}
 	p.state = offered
 	p.rewind(next, batch.NoEpoch)

@@ -89,7 +89,7 @@ func State[K comparable, V any](r *Result, name string) map[K]V {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer snap.Close()
+	defer snap.Close() //nolint:errcheck // it only reads
 	rows, err := engine.ReadSnapshot[K, V](context.Background(), snap, name)
 	if err != nil {
 		r.t.Fatal(err)
@@ -115,7 +115,7 @@ func (r *Result) Rejected() []Rejected {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer snap.Close()
+	defer snap.Close() //nolint:errcheck // it only reads
 	schema, err := query.Schema(snap, exec.RejectedState)
 	if err != nil {
 		r.t.Fatal(err)

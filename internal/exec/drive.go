@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/txstate"
@@ -35,9 +36,9 @@ func (x *Executor) Drive(ctx context.Context, entries []txstate.Entry, pending i
 	drop := func(err error) error {
 		cancel()
 		var bs []*batch.Batch
-		for i := len(flying) - 1; i >= 0; i-- {
-			<-flying[i].done
-			bs = append(bs, flying[i].b)
+		for _, f := range slices.Backward(flying) {
+			<-f.done //nolint:errcheck // the first failure is what is reported
+			bs = append(bs, f.b)
 		}
 		x.Abort(bs)
 		return err

@@ -395,9 +395,7 @@ func (x *Executor) Ends(ctx context.Context) (map[batch.Partition]int64, error) 
 		if err != nil {
 			return nil, fmt.Errorf("source %s: asking for its end: %w", em.ID(), err)
 		}
-		for p, end := range ends {
-			all[p] = end
-		}
+		maps.Copy(all, ends)
 	}
 	return all, nil
 }
@@ -430,7 +428,7 @@ func (x *Executor) Committed() (batch.Txid, []txstate.SavedPosition) {
 // located completes an error with what the executor knows of its place.
 func (x *Executor) located(err error, txid batch.Txid) error {
 	var e *batch.Error
-	if !errors.As(err, &e) || err != error(e) { // what wraps it has its own words
+	if !errors.As(err, &e) || !errors.Is(err, error(e)) { // what wraps it has its own words
 		return err
 	}
 	c := *e

@@ -124,12 +124,20 @@ func RejectedSchema() state.Schema {
 	return state.Schema{
 		Name: RejectedState, Kind: "rows",
 		Key: []state.Column{
-			{Name: "source", Type: "string"}, {Name: "topic", Type: "string"}, {Name: "partition", Type: "int"},
-			{Name: "offset", Type: "int"}, {Name: "n", Type: "int"},
+			{Name: "source", Type: "string"},
+			{Name: "topic", Type: "string"},
+			{Name: "partition", Type: "int"},
+			{Name: "offset", Type: "int"},
+			{Name: "n", Type: "int"},
 		},
 		Values: []state.Column{
-			{Name: "kind", Type: "string"}, {Name: "step", Type: "string"}, {Name: "cause", Type: "string"}, {Name: "txid", Type: "int"},
-			{Name: "timestamp", Type: "timestamp"}, {Name: "key", Type: "bytes"}, {Name: "value", Type: "bytes"},
+			{Name: "kind", Type: "string"},
+			{Name: "step", Type: "string"},
+			{Name: "cause", Type: "string"},
+			{Name: "txid", Type: "int"},
+			{Name: "timestamp", Type: "timestamp"},
+			{Name: "key", Type: "bytes"},
+			{Name: "value", Type: "bytes"},
 		},
 	}
 }

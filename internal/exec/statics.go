@@ -259,7 +259,7 @@ func (x *Executor) checkSchemas() error {
 	if err != nil {
 		return err
 	}
-	defer snap.Close()
+	defer snap.Close() //nolint:errcheck // it only reads
 	stored, err := snap.Schemas()
 	if err != nil {
 		return err

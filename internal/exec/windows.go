@@ -37,7 +37,7 @@ func (x *Executor) loadWindows(ctx context.Context) (windowSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer snap.Close()
+	defer snap.Close() //nolint:errcheck // it only reads
 	for row, err := range snap.Scan(ctx, windowsState, nil, nil) {
 		if err != nil {
 			return nil, err

@@ -253,11 +253,8 @@ func (w *world) start(fs vfs.FS) (*process, error) {
 func (w *world) observe(_ time.Time, ev coordinator.Event, _ []coordinator.Action) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch ev := ev.(type) {
-	case coordinator.Failed:
-		w.failed = append(w.failed, ev.Err)
-	case coordinator.CommitUnknown:
-		w.failed = append(w.failed, ev.Err)
+	if err := coordinator.FailureOf(ev); err != nil {
+		w.failed = append(w.failed, err)
 	}
 }
 

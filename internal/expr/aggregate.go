@@ -25,15 +25,19 @@ func ParseAggregate(src string) (fn string, args []*Expr, err error) {
 	var errs Errors
 	call, ok := e.node.(*ast.CallNode)
 	if !ok {
-		errs.add(&Error{Offset: e.Offset(), Msg: "an aggregate is due here: count(), sum(x), …",
-			Hint: "set a field in a step before to compute something per row"})
+		errs.add(&Error{
+			Offset: e.Offset(), Msg: "an aggregate is due here: count(), sum(x), …",
+			Hint: "set a field in a step before to compute something per row",
+		})
 		return "", nil, errs
 	}
 	fn = call.Callee.(*ast.IdentifierNode).Value
 	arity, ok := aggregates[fn]
 	if !ok {
-		errs.add(&Error{Offset: e.at(call), Msg: fn + "() is no aggregate",
-			Hint: didYouMean(fn, slices.Sorted(maps.Keys(aggregates)))})
+		errs.add(&Error{
+			Offset: e.at(call), Msg: fn + "() is no aggregate",
+			Hint: didYouMean(fn, slices.Sorted(maps.Keys(aggregates))),
+		})
 		return "", nil, errs
 	}
 	if len(call.Arguments) != arity {

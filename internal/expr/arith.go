@@ -155,9 +155,11 @@ func arithmetic(name string, overloads ...overload) *function {
 }
 
 func ints2(run loop) overload { return overload{params: params(tInt, tInt), result: tInt, run: run} }
+
 func floats2(run loop) overload {
 	return overload{params: params(tFloat, tFloat), result: tFloat, run: run}
 }
+
 func decimals2(op func(a, b decimal.Decimal) (decimal.Decimal, error)) overload {
 	return overload{params: params(tDecimal, tDecimal), result: tDecimal, run: map2(decs, decs, decs, op)}
 }

@@ -384,7 +384,6 @@ type callKernel struct {
 	some []int32 // the rows without a null argument
 	m    *machine
 	out  *vec.Column // of the loop that runs
-	base int32       // the row that the loop's row 0 is
 }
 
 func (k *callKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Column {

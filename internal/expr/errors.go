@@ -34,14 +34,6 @@ func (es Errors) Error() string {
 	return b.String()
 }
 
-// err returns es as an error, nil if there is none.
-func (es Errors) err() error {
-	if len(es) == 0 {
-		return nil
-	}
-	return es
-}
-
 // add appends a mistake, once: an operand of a chained comparison is visited twice.
 func (es *Errors) add(e *Error) {
 	for _, have := range *es {

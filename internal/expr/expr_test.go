@@ -206,8 +206,14 @@ func TestScope(t *testing.T) {
 		ok    bool
 		index int
 	}{
-		{"x", true, 0}, {"al.name", true, 1}, {"al.nam", false, 0}, {"al", false, 0}, {"x.y", false, 0}, {"y", true, 7},
-		{"user.name", true, 7}, {"_y", false, 0},
+		{"x", true, 0},
+		{"al.name", true, 1},
+		{"al.nam", false, 0},
+		{"al", false, 0},
+		{"x.y", false, 0},
+		{"y", true, 7},
+		{"user.name", true, 7},
+		{"_y", false, 0},
 	} {
 		f, ok := s.Lookup(tc.name)
 		if ok != tc.ok || f.Index != tc.index {

@@ -37,7 +37,9 @@ var fixture = []fixtureField{
 	{"a", Any, [4]value.Value{value.IntOf(5), {}, value.StringOf("text"), value.FloatOf(2.5)}},
 	{"al.name", String, [4]value.Value{value.StringOf("United"), {}, {}, value.StringOf("Delta")}},
 	{"l", Type{vec.ListOf(vec.String), true}, [4]value.Value{
-		value.ListOf([]value.Value{value.StringOf("x"), value.StringOf("y")}), {}, value.ListOf(nil),
+		value.ListOf([]value.Value{value.StringOf("x"), value.StringOf("y")}),
+		{},
+		value.ListOf(nil),
 		value.ListOf([]value.Value{value.StringOf(""), {}}),
 	}},
 	{"al.seats", Int, [4]value.Value{value.IntOf(180), {}, {}, value.IntOf(0)}},

@@ -140,11 +140,11 @@ func mapCase(first byte, full func(rune) rune) loop {
 
 // indexOf counts characters, not bytes; -1 if sub isn't in s.
 func indexOf(s, sub []byte) (int64, error) {
-	i := bytes.Index(s, sub)
-	if i < 0 {
+	before, _, ok := bytes.Cut(s, sub)
+	if !ok {
 		return -1, nil
 	}
-	return int64(utf8.RuneCount(s[:i])), nil
+	return int64(utf8.RuneCount(before)), nil
 }
 
 // substr counts characters; what lies beyond s is left out. A negative from counts from the end.

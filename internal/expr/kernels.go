@@ -229,7 +229,6 @@ type indexKernel struct {
 	t           vec.Type
 	text        string
 	bufL, bufI  vec.Column
-	one         []int32
 }
 
 func (k *indexKernel) eval(m *machine, sel []int32, out *vec.Column) *vec.Column {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -134,7 +135,8 @@ func (e *Expr) byteOffset(rune int) int {
 
 // syntaxError rewords what the parser reports.
 func (e *Expr) syntaxError(err error) *Error {
-	fe, ok := err.(*file.Error)
+	fe := &file.Error{}
+	ok := errors.As(err, &fe)
 	if !ok {
 		return &Error{Msg: err.Error()}
 	}
@@ -169,8 +171,10 @@ func (e *Expr) syntaxError(err error) *Error {
 		return &Error{Offset: e.numberBefore(off), Msg: "a float literal is out of range"}
 	case strings.Contains(msg, "integer literal"), strings.HasPrefix(msg, "invalid hex literal"),
 		strings.HasPrefix(msg, "invalid binary literal"), strings.HasPrefix(msg, "invalid octal literal"):
-		return &Error{Offset: e.numberBefore(off), Msg: "an integer literal must lie within -9223372036854775807 and 9223372036854775807",
-			Hint: `write decimal("…") for a larger number`}
+		return &Error{
+			Offset: e.numberBefore(off), Msg: "an integer literal must lie within -9223372036854775807 and 9223372036854775807",
+			Hint: `write decimal("…") for a larger number`,
+		}
 	case strings.Contains(msg, "coalesce expressions"):
 		return &Error{Offset: off, Msg: "?? can't stand beside another operator without parentheses", Hint: `write (a ?? b) == c`}
 	case strings.Contains(msg, "literal not terminated"):
@@ -183,7 +187,7 @@ func (e *Expr) syntaxError(err error) *Error {
 // gone past it.
 func (e *Expr) numberBefore(off int) int {
 	at := 0
-	for i := 0; i < off; i++ {
+	for i := range off {
 		if c := e.src[i]; '0' <= c && c <= '9' && (i == 0 || !isWord(rune(e.src[i-1]))) {
 			at = i
 		}

@@ -33,12 +33,6 @@ func (t Type) NotNull() Type {
 	return t
 }
 
-// orNull is t with nulls.
-func (t Type) orNull(nullable bool) Type {
-	t.Nullable = t.Nullable || nullable
-	return t
-}
-
 // Field is what a name stands for: a column of vec.Rows.
 type Field struct {
 	Type  Type

@@ -59,9 +59,18 @@ func TestColumns(t *testing.T) {
 	}
 	want := []state.Column{
 		{Name: "region", Type: "string"},
-		{Name: "id", Type: "int"}, {Name: "small", Type: "int"}, {Name: "ratio", Type: "float"}, {Name: "half", Type: "float"},
-		{Name: "ok", Type: "bool"}, {Name: "when", Type: "timestamp"}, {Name: "took", Type: "int"}, {Name: "raw", Type: "bytes"},
-		{Name: "hash", Type: "bytes"}, {Name: "amount", Type: "decimal"}, {Name: "delay", Type: "int"}, {Name: "note", Type: "string"},
+		{Name: "id", Type: "int"},
+		{Name: "small", Type: "int"},
+		{Name: "ratio", Type: "float"},
+		{Name: "half", Type: "float"},
+		{Name: "ok", Type: "bool"},
+		{Name: "when", Type: "timestamp"},
+		{Name: "took", Type: "int"},
+		{Name: "raw", Type: "bytes"},
+		{Name: "hash", Type: "bytes"},
+		{Name: "amount", Type: "decimal"},
+		{Name: "delay", Type: "int"},
+		{Name: "note", Type: "string"},
 		{Name: "other", Type: "string"},
 	}
 	if got := c.Columns(); !slices.Equal(got, want) {

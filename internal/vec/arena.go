@@ -1,5 +1,7 @@
 package vec
 
+import "slices"
+
 // arenaChunk is the size of the blocks that an Arena takes its memory in.
 const arenaChunk = 64 << 10
 
@@ -44,10 +46,10 @@ func (a *Arena) Tail(n int) []byte {
 func (a *Arena) Take(b []byte) []byte {
 	c := a.chunks[a.cur]
 	if len(b) > cap(c)-len(c) { // it outgrew the block and lies in memory of its own
-		return b[:len(b):len(b)]
+		return slices.Clip(b)
 	}
 	a.chunks[a.cur] = c[:len(c)+len(b)]
-	return b[:len(b):len(b)]
+	return slices.Clip(b)
 }
 
 // Copy returns a copy of b.

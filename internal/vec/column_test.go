@@ -13,8 +13,16 @@ import (
 )
 
 var allTypes = []Type{
-	{Kind: Null}, {Kind: Any}, {Kind: Bool}, {Kind: Int}, {Kind: Float}, {Kind: Decimal}, {Kind: String}, {Kind: Bytes},
-	{Kind: Time}, ListOf(Int), ListOf(String), ListOf(Any), ListOf(Null),
+	{Kind: Null},
+	{Kind: Any},
+	{Kind: Bool},
+	{Kind: Int},
+	{Kind: Float},
+	{Kind: Decimal},
+	{Kind: String},
+	{Kind: Bytes},
+	{Kind: Time},
+	ListOf(Int), ListOf(String), ListOf(Any), ListOf(Null),
 }
 
 // drawValue draws a value that a column of type t holds.

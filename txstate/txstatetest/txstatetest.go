@@ -361,7 +361,10 @@ func testEntries(t *testing.T, s Store) {
 			}
 		}
 		n := 0
-		for range s.Entries(t.Context(), 1, 0) {
+		for _, err := range s.Entries(t.Context(), 1, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			if n++; n == 3 {
 				break
 			}
