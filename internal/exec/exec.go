@@ -425,10 +425,11 @@ func (x *Executor) Committed() (batch.Txid, []txstate.SavedPosition) {
 	return x.txid, all
 }
 
-// located completes an error with what the executor knows of its place.
+// located completes an error with what the executor knows of its place. One that is wrapped stays as it is: what
+// wraps it may say more than its words, as pebblestate.ErrUnknownOutcome does.
 func (x *Executor) located(err error, txid batch.Txid) error {
-	var e *batch.Error
-	if !errors.As(err, &e) || !errors.Is(err, error(e)) { // what wraps it has its own words
+	e, ok := err.(*batch.Error) //nolint:errorlint // see above
+	if !ok {
 		return err
 	}
 	c := *e

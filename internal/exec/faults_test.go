@@ -276,3 +276,76 @@ func TestReadHangs(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The store fails while a batch is computed: its commit surely writes nothing, and yet is one of unknown outcome, as
+// this is what leads to the store being opened again.
+func TestCommitFindsADeadStore(t *testing.T) {
+	w := newBrokenWorld(t)
+	w.fill(10)
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".log") && broken.Load() {
+			return errors.New("input/output error")
+		}
+		return nil
+	}))
+	p, err := w.start(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &batch.Batch{Txid: 1, Attempt: batch.Attempt{Epoch: p.Epoch(), N: 1}, Time: clock0}
+	if ok, err := p.Executor.Plan(t.Context(), b, false); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := p.Executor.Process(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	other := batch.Position{Partition: batch.Partition{Source: "other", Topic: "other"}}
+	if err := p.db.Store().Admit(t.Context(), []batch.Position{other}); !errors.Is(err, pebblestate.ErrUnknownOutcome) {
+		t.Fatalf("error %v", err)
+	}
+	broken.Store(false)
+	if err := p.Executor.Commit(t.Context(), []*batch.Batch{b}); !errors.Is(err, pebblestate.ErrUnknownOutcome) {
+		t.Errorf("error %v", err)
+	}
+	if txid, err := p.Reopen(t.Context()); err != nil || txid != 0 {
+		t.Errorf("reopened at %d, error %v", txid, err)
+	}
+	p.Executor.Abort([]*batch.Batch{b})
+	if err := p.finish(); err != nil {
+		t.Fatal(err)
+	}
+	o := w.outcomeOf(fs)
+	if err := o.check(w); err != nil {
+		t.Error(err)
+	}
+}
+
+// An outage that lasts longer than times may lie ahead of the batch's clock: what was made meanwhile is not too far ahead.
+func TestOutageLongerThanTheFutureBound(t *testing.T) {
+	w := newWorld(t)
+	var offset atomic.Int64
+	tick := ticking()
+	w.now = func() time.Time { return tick().Add(time.Duration(offset.Load())) }
+	w.batch.MaxPending = 1
+	w.events.add(0, record("ann", 1, 0))
+	failed := false
+	w.hook = func(call string, b *batch.Batch, after bool) error {
+		if call == "process" && after && !failed {
+			failed = true
+			offset.Store(int64(3 * time.Hour))
+			w.events.add(0, record("ann", 2, 3*time.Hour), record("ann", 3, 3*time.Hour))
+			return errAway
+		}
+		return nil
+	}
+	o := w.once(vfs.NewMem())
+	if err := o.check(w); err != nil {
+		t.Error(err)
+	}
+	first := o.entries[0]
+	if !failed || len(o.entries) != 1 || first.Ranges[0].Records != 3 || first.Counts.Future != 0 || !first.Time.Equal(clock0.Add(3*time.Hour)) {
+		t.Errorf("entries %+v", o.entries)
+	}
+}
