@@ -1,0 +1,81 @@
+package daemon_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/tridentd/tridentd/daemon"
+	"github.com/tridentd/tridentd/internal/testenv"
+)
+
+// TestMain makes the test's own program answer to the name tridentd, for scripts and for tests that need a process.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"tridentd": func() { daemon.Main() }})
+}
+
+// TestScript runs the scripts of testdata/script: the command line as users meet it.
+func TestScript(t *testing.T) {
+	root, err := testenv.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("TRIDENTD_UPDATE_SCRIPTS") == "1",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exit":      exitCommand,
+			"same-json": sameJSON,
+		},
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("FLIGHTS", filepath.Join(root, "examples", "flights"))
+			return nil
+		},
+	})
+}
+
+// exitCommand is the script command `exit CODE COMMAND ARGS…`: the command must end with just this code.
+func exitCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exit CODE COMMAND ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	code := 0
+	var e *exec.ExitError
+	switch {
+	case errors.As(err, &e):
+		code = e.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if code != want {
+		ts.Fatalf("%s ended with %d, want %d", args[1], code, want)
+	}
+}
+
+// sameJSON is the script command `same-json FILE FILE`: both hold the same document, blanks and the order of fields aside.
+func sameJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: same-json FILE FILE")
+	}
+	var docs [2]any
+	for i, name := range args {
+		if err := json.Unmarshal([]byte(ts.ReadFile(name)), &docs[i]); err != nil {
+			ts.Fatalf("%s: %v", name, err)
+		}
+	}
+	if !reflect.DeepEqual(docs[0], docs[1]) {
+		ts.Fatalf("%s and %s differ", args[0], args[1])
+	}
+}
