@@ -109,8 +109,7 @@ func TestG01StartPolicyCountsOnce(t *testing.T) {
 		t.Parallel()
 		b := fakeBrokers(t, kfake.SeedTopics(1, "t"))
 		b.produce("t", times(10, "a")...)
-		j := newJob(t, b, counting(", start: latest"))
-		j.rewrite(b, counting(", start: earliest"))
+		j := newJob(t, b, counting(", start: earliest"))
 		j.run(0)
 		j.rewrite(b, counting(", start: latest"))
 		for range 15 {

@@ -187,7 +187,7 @@ func (j *job) put(name, content string) {
 // store is the pipeline's own data directory.
 func (j *job) store() string { return filepath.Join(j.data, j.name) }
 
-// command runs one command of tridentd on the job: args[0], the file, the other arguments.
+// command runs a command of tridentd on the job: args[0] is the command, the others go behind the file.
 func (j *job) command(args ...string) (code int, out, errs string) {
 	var stdout, stderr lockedBuffer
 	code = daemon.Execute(j.t.Context(), j.args(args...), &stdout, &stderr, j.goes...)
@@ -195,11 +195,11 @@ func (j *job) command(args ...string) (code int, out, errs string) {
 }
 
 func (j *job) args(args ...string) []string {
-	all := append([]string{args[0], j.file}, args[1:]...)
-	if args[0] == "validate" {
-		return all
+	all := []string{args[0], j.file}
+	if args[0] != "validate" {
+		all = append(all, "--data", j.data)
 	}
-	return append(all, "--data", j.data)
+	return append(all, args[1:]...)
 }
 
 func (j *job) runArgs(flags ...string) []string {

@@ -370,9 +370,18 @@ func (b *modeler) exprs(list []exprDecl, name string, n *node) []exprDecl {
 	e, err := expr.Parse(n.text)
 	if err != nil {
 		b.parseError(n, err)
-		return list
+		e = unknown() // so that what uses the field isn't reported as well
 	}
 	return append(list, exprDecl{name: name, n: n, e: e})
+}
+
+// unknown stands for an expression that can't be parsed: any field may take its value.
+func unknown() *expr.Expr {
+	e, err := expr.Parse("nil")
+	if err != nil {
+		panic(err)
+	}
+	return e
 }
 
 func (b *modeler) parseError(n *node, err error) {
