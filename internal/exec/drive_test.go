@@ -15,6 +15,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -48,6 +49,27 @@ func TestSameBytes(t *testing.T) {
 	}
 	if n.Rejected == 0 || n.Late == 0 || n.Future == 0 || rows[exec.RejectedState] != n.Rejected+n.Late+n.Future {
 		t.Errorf("%d rows were turned away and kept, counted were %+v", rows[exec.RejectedState], n)
+	}
+
+	open, all := w.windows("_windows", first), w.windows("windowed", first)
+	if len(all) == 0 {
+		t.Error("no window is left")
+	}
+	for start := range all { // order: each by itself
+		if !open[start] {
+			t.Errorf("rows of the window %x are left, though it has expired", start)
+		}
+	}
+	var written int64
+	for _, e := range want.entries {
+		for _, s := range e.States {
+			if s.State == "_windows" {
+				written += s.Writes
+			}
+		}
+	}
+	if written < 2*rows["_windows"] {
+		t.Errorf("%d changes of %d windows: none has expired", written, rows["_windows"])
 	}
 
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
@@ -168,6 +190,38 @@ func TestDriveFindsTheDifference(t *testing.T) {
 			t.Errorf("%q is missing in: %v", figure, e)
 		}
 	}
+}
+
+// windows lists the encoded starts of a state's windows: those of "windowed" in _windows, or those that lead its rows.
+func (w *world) windows(name string, fs vfs.FS) map[string]bool {
+	w.t.Helper()
+	db, err := w.open(fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer db.Close()
+	snap, err := db.Snapshot()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer snap.Close()
+	starts := map[string]bool{}
+	for row, err := range snap.Scan(w.t.Context(), name, nil, nil) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		v, rest, err := value.DecodeKey(row.Key)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		switch {
+		case name != "_windows":
+			starts[string(row.Key[:len(row.Key)-len(rest)])] = true
+		case v.Str() == "windowed":
+			starts[string(rest)] = true
+		}
+	}
+	return starts
 }
 
 // tablesOf finds static tables in the store whose outcome o is.

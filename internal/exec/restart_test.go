@@ -144,14 +144,21 @@ func TestRecordedBatchOfNoSource(t *testing.T) {
 	w := newWorld(t)
 	w.fill(12)
 	fs := vfs.NewMem()
-	w.record(fs, 1)
+	gone := batch.Position{Partition: batch.Partition{Source: "gone", Topic: "gone"}, LeaderEpoch: batch.NoEpoch}
+	db, err := w.open(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Store().Admit(t.Context(), []batch.Position{gone}), db.Close()); err != nil {
+		t.Fatal(err)
+	}
 	p, err := w.start(fs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.finishNow(t)
 	b := &batch.Batch{Txid: 1, Attempt: batch.Attempt{Epoch: p.Epoch(), N: 1}, Time: clock0, Ranges: []batch.Range{
-		{Partition: batch.Partition{Source: "gone", Topic: "gone"}, Start: 0, End: 3},
+		{Partition: gone.Partition, Start: 0, End: 3},
 	}}
 	_, err = p.Executor.Plan(t.Context(), b, true)
 	var e *batch.Error
@@ -215,6 +222,21 @@ func TestWatermarkAtRestart(t *testing.T) {
 		t.Errorf("only %d restarts had a watermark", rose)
 	}
 	w.same(want, w.once(fs), "with restarts")
+}
+
+// A partition that is behind holds event time back after a restart too, though nothing of it comes.
+func TestWatermarkIsHeldAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	w.events.add(0, record("ann", 1, 0))
+	w.events.add(1, record("ann", 1, 0))
+	fs := vfs.NewMem()
+	w.once(fs)
+	w.events.add(0, record("ann", 2, 30*time.Minute))
+	o := w.once(fs)
+	last := o.entries[len(o.entries)-1]
+	if want := clock0.Add(-5 * time.Second).UnixNano(); len(last.Watermarks) != 1 || last.Watermarks[0].Time != want {
+		t.Errorf("watermarks %+v, want %d", last.Watermarks, want)
+	}
 }
 
 // A partition with a saved position that is read no more doesn't hold event time back for ever.

@@ -81,6 +81,8 @@ type world struct {
 	// takeover, if not nil, is done to the store before it is opened again.
 	takeover func(db *pebblestate.DB) error
 	commit   []int // how many batches each commit held
+	// total, if not nil, is called for each row of the batch aggregate, in the state stage.
+	total func(txid batch.Txid)
 	// failures that the runs' coordinators were told.
 	mu     sync.Mutex
 	failed []error
@@ -151,6 +153,12 @@ func (w *world) pipeline() *plan.Plan {
 	})
 	engine.Aggregate(engine.GroupBy(inTeam, func(t tag) string { return t.Team }, "team"), "team_events", agg.Count[tag]("n"))
 	totals := engine.BatchAggregate[int64](byUser, "per_batch", agg.Count[event]("n"))
+	totals = engine.TryMap(totals, func(b *engine.Batch, row engine.Total[string, int64]) (engine.Total[string, int64], error) {
+		if w.total != nil {
+			w.total(b.Txid())
+		}
+		return row, nil
+	})
 	engine.Aggregate(engine.GroupBy(totals, func(t engine.Total[string, int64]) int64 { return t.Value }, "size"),
 		"sizes", agg.Count[engine.Total[string, int64]]("n"))
 	engine.PartitionPersist(totals, "history", func(b *engine.Batch, rows []engine.Total[string, int64], st *engine.KV[string, seen]) error {
