@@ -149,7 +149,6 @@ func accumulatorsOf(t reflect.Type) ([]cellAt, error) {
 
 func addAccumulators(cells []cellAt, top, t reflect.Type, base uintptr) ([]cellAt, error) {
 	for sf := range t.Fields() {
-		sf := sf
 		tag := sf.Tag.Get("trident")
 		acc, ok := reflect.TypeAssert[accumulator](reflect.New(sf.Type))
 		var err error

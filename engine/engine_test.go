@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -422,9 +423,9 @@ func TestMistakesAreReportedTogether(t *testing.T) {
 }
 
 func TestFunctionWithStateOfItsOwnIsFound(t *testing.T) {
-	n := 0
+	var n atomic.Int64
 	build := lines(func(s engine.Stream[string]) {
-		countWords(engine.Map(s, func(v string) string { n++; return fmt.Sprint(v, n) }), "counts")
+		countWords(engine.Map(s, func(v string) string { return fmt.Sprint(v, n.Add(1)) }), "counts")
 	})
 	ft := &recordingTB{TB: t}
 	enginetest.Deterministic(ft, build, enginetest.Input{"lines": {"a", "b"}}, enginetest.Input{"lines": {"c"}})

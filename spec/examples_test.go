@@ -9,8 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/exec"
@@ -68,11 +71,19 @@ func drain(t *testing.T, p *Pipeline, dir string, procs int) uint64 {
 		x.Success(b)
 		txid++
 	}
-	digest, err := db.Digest(ctx)
+	// When a window was seen to have closed depends on where the batches were cut, which the sources decide by what
+	// they have read ahead: what is compared are the pipeline's own states.
+	all, err := db.StateDigests(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return digest
+	h := xxhash.New()
+	for _, d := range all {
+		if !strings.HasPrefix(d.State, "_") {
+			fmt.Fprintf(h, "%s %d %x\n", d.State, d.Rows, d.Digest)
+		}
+	}
+	return h.Sum64()
 }
 
 func closing(t *testing.T, f func() error) {

@@ -280,7 +280,6 @@ func encodable(t reflect.Type, seen map[reflect.Type]bool) bool {
 		return false
 	case reflect.Struct:
 		for f := range t.Fields() {
-			f := f
 			if f.Tag.Get("json") != "-" && (!f.IsExported() && !f.Anonymous || !encodable(f.Type, seen)) {
 				return false
 			}
@@ -343,7 +342,6 @@ func layoutOf(t reflect.Type, name string, rename []string, row bool) (layout, e
 
 func (l *layout) addFields(t reflect.Type, base uintptr, row bool) error {
 	for sf := range t.Fields() {
-		sf := sf
 		tag := sf.Tag.Get("trident")
 		if tag == "-" || sf.Name == "_" {
 			continue
