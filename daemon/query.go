@@ -139,8 +139,9 @@ func querySnapshot(ctx context.Context, snap *pebblestate.Snapshot, name string,
 }
 
 func openAtRest(ctx context.Context, dir string) (*pebblestate.DB, error) {
-	if !pebblestate.Exists(dir) {
+	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, ReadOnly: true})
+	if errors.Is(err, pebblestate.ErrNotExist) {
 		return nil, usagef("%s holds no data: the pipeline hasn't run with this --data", dir)
 	}
-	return pebblestate.Open(ctx, pebblestate.Options{Dir: dir, ReadOnly: true})
+	return db, err
 }
