@@ -1,0 +1,108 @@
+package daemon_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// namespaceVar is set in the process that has a mount namespace of its own.
+const namespaceVar = "TRIDENTD_TEST_NAMESPACE"
+
+// TestG35FullDisk: a full device is a clear stop, and once there is room again nothing is missing.
+//
+// The small device is a file system in memory, mounted in a mount namespace of a process that this test starts: so it
+// needs no privilege, and nothing is left behind.
+func TestG35FullDisk(t *testing.T) {
+	if os.Getenv(namespaceVar) == "" {
+		t.Parallel()
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(exe, "-test.run=^TestG35FullDisk$", "-test.v", "-test.count=1")
+		cmd.Env = append(os.Environ(), namespaceVar+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+			Pdeathsig:   syscall.SIGKILL,
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS: TestG35FullDisk") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	const total = 400_000
+	j := newJob(t, nil, fmt.Sprintf(`pipeline: orders
+batch: {max_records: 20000}
+sources:
+  orders:
+    generate: {kind: orders, count: %d}
+streams:
+  by_id:
+    from: orders
+    steps:
+      - group_by: [id]
+      - aggregate: {n: count()}
+  all:
+    from: orders
+    steps:
+      - aggregate: {n: count()}
+`, total))
+	j.data = filepath.Join(t.TempDir(), "volume")
+	if err := os.Mkdir(j.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", j.data, "tmpfs", 0, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(j.data, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	ballast := filepath.Join(j.data, "ballast")
+	fill := func(free int64) {
+		t.Helper()
+		if err := os.RemoveAll(ballast); err != nil {
+			t.Fatal(err)
+		}
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(j.data, &st); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, max(int64(st.Bavail)*st.Bsize-free, 0))
+		if err := os.WriteFile(ballast, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(20 << 20) // the store leaves 16 MiB
+	j.refused(1, "bytes are free", j.store(), "free space on the device")
+	entries := j.ledger()
+	if len(entries) == 0 || len(entries) >= total/20_000 {
+		t.Errorf("%d batches before the device was full", len(entries))
+	}
+	var done int64
+	for _, e := range entries {
+		done += e.Records
+	}
+	j.holds("all", fmt.Sprint(done))
+	fill(0) // not even a start has room
+	j.refused(1, "no space left on device", "free space on the device")
+	j.holds("all", fmt.Sprint(done))
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	j.run(0)
+	j.holds("all", fmt.Sprint(total))
+	if n := len(j.rows("by_id")); n != total {
+		t.Errorf("%d orders, want %d", n, total)
+	}
+	j.checkRanges(0, total)
+}
