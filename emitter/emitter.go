@@ -5,8 +5,8 @@
 // batch.CodeUnreplayable that names partition and range. It never skips, and never goes on from another offset
 // than the one it is given.
 //
-// The engine calls Open once, then Plan and Read from as many goroutines as it likes, one at a time for each
-// partition. Clients live in the folders below; emittertest is the conformance suite that each of them passes.
+// The engine calls Open once, then Plan for one batch at a time, and meanwhile Read from as many goroutines as it
+// likes: several ranges of one partition may be read at once, and while a later one is planned. Clients live in the folders below; emittertest is the conformance suite that each of them passes.
 package emitter
 
 import (
