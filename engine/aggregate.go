@@ -40,7 +40,7 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 	if g.window != nil {
 		p.timed[st] = g.s.sources
 	}
-	g.exchange(name, a, &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: formatKey})
+	g.exchange(name, a, &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: value.KeyText})
 	p.describe("  state %s: %s by %s", name, aggregateNames(a.Columns()), columnNames(st.Schema.Key))
 }
 
@@ -239,7 +239,7 @@ func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a 
 		p.errorf("batch aggregate %s: %w", name, err)
 		return out
 	}
-	e := &plan.Exchange{Name: name, Merge: a.Merge, FormatKey: formatKey}
+	e := &plan.Exchange{Name: name, Merge: a.Merge, FormatKey: value.KeyText}
 	e.Next = func() plan.StageTask {
 		dec, err := decoderOf[R](a.Columns())
 		if err != nil {
@@ -274,13 +274,13 @@ func (t *stageTask[K, R]) Row(key, delta []byte) error {
 	var v Total[K, R]
 	var err error
 	if t.cells, err = t.total(t.cells[:0], nil, delta); err != nil {
-		return fmt.Errorf("%s, key %s: %w", t.name, formatKey(key), err)
+		return fmt.Errorf("%s, key %s: %w", t.name, value.KeyText(key), err)
 	}
 	if v.Key, err = t.key.Decode(key); err == nil {
 		err = t.dec(t.cells, &v.Value)
 	}
 	if err != nil {
-		return batch.NewError(batch.Permanent, batch.CodeInternal, t.name, fmt.Errorf("key %s: %w", formatKey(key), err), "")
+		return batch.NewError(batch.Permanent, batch.CodeInternal, t.name, fmt.Errorf("key %s: %w", value.KeyText(key), err), "")
 	}
 	t.rc.offset, t.rc.time = t.row, txstate.NoTime
 	t.row++

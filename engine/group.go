@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -72,20 +71,4 @@ func columnNames(cols []state.Column) string {
 		names[i] = c.Name
 	}
 	return "[" + strings.Join(names, ", ") + "]"
-}
-
-// formatKey writes an encoded key for people: its columns' values, separated by commas.
-func formatKey(key []byte) string {
-	var b []byte
-	for len(key) > 0 {
-		v, rest, err := value.DecodeKey(key)
-		if err != nil {
-			return fmt.Sprintf("%x", key)
-		}
-		if len(b) > 0 {
-			b = append(b, ", "...)
-		}
-		b, key = value.AppendText(b, v), rest
-	}
-	return string(b)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
 )
 
 // combiner is the map-side combine of one aggregate in one task: it adds rows up by key. Rows are added in the order
@@ -123,7 +124,7 @@ func (c *combiner) add(l *leafRun, from, to int) {
 	for i, a := range c.accums {
 		if bad, err := a.add(l.args[i].col, sel, groups); err != nil && c.failed == nil {
 			c.failed = batch.NewError(batch.Permanent, batch.CodeOverflow, l.leaf.label,
-				fmt.Errorf("stream %s, aggregate %s, key %s: %w", c.out.stream.name, c.out.values[i].name, formatKey(c.groups.key(int(bad))), err),
+				fmt.Errorf("stream %s, aggregate %s, key %s: %w", c.out.stream.name, c.out.values[i].name, value.KeyText(c.groups.key(int(bad))), err),
 				"the state is as it was before this batch").At(c.t.tc.Partition, batch.NoOffset)
 		}
 	}

@@ -94,7 +94,7 @@ func (p *Pipeline) opener(id string, c connector) func(plan.Env) (emitter.Emitte
 func (o *output) exchange() *plan.Exchange {
 	merge := agg.Merger(o.schema.Values)
 	return &plan.Exchange{
-		Name: o.stream.name, Merge: merge, FormatKey: formatKey,
+		Name: o.stream.name, Merge: merge, FormatKey: value.KeyText,
 		State: &plan.State{
 			Schema: o.schema, Mergeable: o.exact(), TimeSources: o.timeSources,
 			Update: func(dst, old, delta []byte) ([]byte, bool, error) {
@@ -116,27 +116,6 @@ func (o *output) exact() bool {
 		}
 	}
 	return true
-}
-
-// formatKey writes an encoded key for people: its columns' values, separated by commas.
-func formatKey(key []byte) string {
-	var b []byte
-	for rest := key; len(rest) > 0; {
-		v, next, err := value.DecodeKey(rest)
-		if err != nil {
-			return fmt.Sprintf("%x", key)
-		}
-		if len(b) > 0 {
-			b = append(b, ", "...)
-		}
-		if v.IsNull() {
-			b = append(b, "null"...)
-		} else {
-			b = value.AppendText(b, v)
-		}
-		rest = next
-	}
-	return string(b)
 }
 
 // finish completes the outputs once all sources have been checked: their schemas and the indices that plans use.

@@ -2,6 +2,7 @@ package value
 
 import (
 	"encoding/base64"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -147,4 +148,25 @@ func appendQuoted(dst []byte, s string) []byte {
 		start = i
 	}
 	return append(append(dst, s[start:]...), '"')
+}
+
+// KeyText writes an encoded key for people: its columns' values, separated by commas.
+func KeyText(key []byte) string {
+	var b []byte
+	for rest := key; len(rest) > 0; {
+		v, next, err := DecodeKey(rest)
+		if err != nil {
+			return fmt.Sprintf("%x", key)
+		}
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		if v.IsNull() {
+			b = append(b, "null"...)
+		} else {
+			b = AppendText(b, v)
+		}
+		rest = next
+	}
+	return string(b)
 }
