@@ -207,7 +207,7 @@ func TestG07CompactionGaps(t *testing.T) {
 		t.Parallel()
 		b := fakeBrokers(t)
 		b.topic("t", 1, "cleanup.policy", "compact")
-		for _, key := range strings.Fields("a x x b x x x x d") {
+		for key := range strings.FieldsSeq("a x x b x x x x d") {
 			b.put(key)
 		}
 		b.fake.Compact() // leaves 0, 3, 7 and 8
@@ -230,13 +230,13 @@ func TestG07CompactionGaps(t *testing.T) {
 		t.Parallel()
 		b := fakeBrokers(t)
 		b.topic("t", 1, "cleanup.policy", "compact")
-		for _, key := range strings.Fields("a b c d") {
+		for key := range strings.FieldsSeq("a b c d") {
 			b.put(key)
 		}
 		j := newJob(t, b, gaps)
 		j.run(0)
 		j.checkRanges(0, 4)
-		for _, key := range strings.Fields("x x x x e") {
+		for key := range strings.FieldsSeq("x x x x e") {
 			b.put(key)
 		}
 		b.fake.Compact() // 4 to 6 are gone

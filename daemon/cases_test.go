@@ -65,7 +65,7 @@ func (b *brokers) topic(name string, partitions int32, settings ...string) {
 	b.t.Helper()
 	configs := map[string]*string{}
 	for i := 0; i < len(settings); i += 2 {
-		configs[settings[i]] = kmsg.StringPtr(settings[i+1])
+		configs[settings[i]] = new(settings[i+1])
 	}
 	if _, err := b.adm.CreateTopic(b.t.Context(), partitions, 1, configs, name); err != nil {
 		b.t.Fatalf("topic %s: %v", name, err)

@@ -45,6 +45,7 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, pipel
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	addCompletion(root)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
@@ -117,6 +118,25 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(a.runCommand(), a.demoCommand(), a.validateCommand(), a.queryCommand(), a.ledgerCommand(), a.statusCommand(), a.versionCommand())
 	return root
+}
+
+// addCompletion adds the completion command, which writes to what root writes to by now.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		var shells []string
+		for _, s := range c.Commands() {
+			shells = append(shells, s.Name())
+			s.Args = atMost(0)
+		}
+		c.Args = func(*cobra.Command, []string) error {
+			return usagef("name the shell: %s", strings.Join(shells, ", "))
+		}
+		c.RunE = func(*cobra.Command, []string) error { return nil } // never reached: no arguments will do
+	}
 }
 
 // target is the pipeline that a command is about.

@@ -84,7 +84,7 @@ func (f *runFlags) check() error {
 	if f.procs < 0 {
 		return usagef("--procs %d is negative", f.procs)
 	}
-	return nil
+	return usage(server.CheckListen(f.listen))
 }
 
 func (f *runFlags) logger(w io.Writer) hclog.Logger {

@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -33,8 +35,9 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("TRIDENTD_UPDATE_SCRIPTS") == "1",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exit":      exitCommand,
-			"same-json": sameJSON,
+			"eventually": eventually,
+			"exit":       exitCommand,
+			"same-json":  sameJSON,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("FLIGHTS", filepath.Join(root, "examples", "flights"))
@@ -61,6 +64,25 @@ func exitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if code != want {
 		ts.Fatalf("%s ended with %d, want %d", args[1], code, want)
+	}
+}
+
+// eventually is the script command `eventually PATTERN COMMAND ARGS…`: the command is run until it succeeds and its
+// output matches.
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: eventually PATTERN COMMAND ARGS...")
+	}
+	pattern, err := regexp.Compile(args[0])
+	ts.Check(err)
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("no output that matches %s within %s", pattern, patience)
+		}
 	}
 }
 

@@ -272,8 +272,12 @@ func (h *Handle) retry(ctx context.Context, what string, f func() error) (ok boo
 			h.setOpening(nil)
 			return true, nil
 		}
+		permanent := batch.KindOf(err) == batch.Permanent
+		if !permanent && errors.Is(context.Cause(ctx), errDrained) {
+			return false, nil // f was cut off
+		}
 		h.o.Observer.Failed(err)
-		if batch.KindOf(err) == batch.Permanent {
+		if permanent {
 			return false, err
 		}
 		h.setOpening(err)

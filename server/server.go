@@ -182,6 +182,14 @@ func listen(addr string) (net.Listener, error) {
 		"give a free address with --listen, or --listen "+ListenOff)
 }
 
+// CheckListen says what is wrong with a Config.Listen, as far as that can be told without listening.
+func CheckListen(addr string) error {
+	if addr == "" || addr == ListenOff {
+		return nil
+	}
+	return checkLoopback(addr)
+}
+
 func checkLoopback(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
