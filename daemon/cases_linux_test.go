@@ -38,7 +38,7 @@ func TestG35FullDisk(t *testing.T) {
 		}
 		return
 	}
-	const total = 400_000
+	const total = 160_000
 	j := newJob(t, nil, fmt.Sprintf(`pipeline: orders
 batch: {max_records: 20000}
 sources:
@@ -82,7 +82,7 @@ streams:
 			t.Fatal(err)
 		}
 	}
-	fill(20 << 20) // the store leaves 16 MiB
+	fill(18 << 20) // the store leaves 16 MiB
 	j.refused(1, "bytes are free", j.store(), "free space on the device")
 	entries := j.ledger()
 	if len(entries) == 0 || len(entries) >= total/20_000 {

@@ -18,8 +18,12 @@ import (
 	"github.com/tridentd/tridentd/internal/testenv"
 )
 
+// promptRace spares processes with the race detector the second that they would wait at their end.
+const promptRace = "atexit_sleep_ms=0"
+
 // TestMain makes the test's own program answer to the name tridentd, for scripts and for tests that need a process.
 func TestMain(m *testing.M) {
+	os.Setenv("GORACE", promptRace) //nolint:errcheck // a valid name
 	testscript.Main(m, map[string]func(){"tridentd": func() { daemon.Main() }})
 }
 
@@ -40,6 +44,7 @@ func TestScript(t *testing.T) {
 			"same-json":  sameJSON,
 		},
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", promptRace)
 			env.Setenv("FLIGHTS", filepath.Join(root, "examples", "flights"))
 			return nil
 		},

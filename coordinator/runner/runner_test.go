@@ -351,8 +351,9 @@ func TestStopWaitsForTheCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := f.noted()
-		if got := calls[len(calls)-3:]; !slices.Equal(got, []string{"commit 1@1.1", "abort 2@1.1", "success 1@1.1"}) {
-			t.Errorf("the last calls: %q", got)
+		// The commit of 1 and the processing of 2 begin together, in either order.
+		if got := calls[len(calls)-2:]; !slices.Equal(got, []string{"abort 2@1.1", "success 1@1.1"}) || !slices.Contains(calls, "commit 1@1.1") {
+			t.Errorf("the calls: %q", calls)
 		}
 		if got := r.Stats().Committed; got != 1 {
 			t.Errorf("committed %d", got)
