@@ -156,9 +156,9 @@ func stopOnSignal(ctx context.Context, signals <-chan os.Signal, ended <-chan st
 		return
 	}
 	close(held)
-	h.Drain()
 	t := time.NewTimer(hardStop)
 	defer t.Stop()
+	go h.Drain() // whatever hangs, the process ends in time
 	select {
 	case s := <-signals:
 		log.Warn("ending at once: what was not committed is done by the next run", "signal", s.String())

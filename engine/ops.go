@@ -169,7 +169,7 @@ func (s Stream[T]) TryFilter(f func(b *Batch, v T) (bool, error)) Stream[T] {
 // debugging, not effects.
 func (s Stream[T]) Peek(f func(b *Batch, v T)) Stream[T] {
 	out := derive[T](s)
-	step := s.p.step("peek")
+	const step = "peek" // without a number: it must not rename the steps behind it
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
 		view := &Batch{step: step}
