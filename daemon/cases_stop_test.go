@@ -39,7 +39,9 @@ func TestG36StopWithoutABroker(t *testing.T) {
 	}
 
 	p = j.spawn(j.runArgs()...) // it can't even open its sources
-	j.await("the broker's absence", func(st *server.Status) bool { return !st.Ready })
+	j.await("the broker's absence", func(st *server.Status) bool {
+		return !st.Ready && st.LastError != nil && strings.Contains(st.LastError.Message, "connection refused")
+	})
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(stopLimit); code != 0 || time.Since(began) > stopLimit/2 {

@@ -22,8 +22,9 @@ import (
 // settled in the background when they come back.
 const openPatience = 10 * time.Second
 
-// Open begins reading. A cluster that doesn't answer within Config.Timeout is a transient error; partitions without
-// a leader, or whose leader is away, don't hold Open up: they show in Status and join when they can.
+// Open begins reading. A cluster that can't be reached, or doesn't answer within Config.Timeout, is a transient
+// error; partitions without a leader, or whose leader is away, don't hold Open up: they show in Status and join when
+// they can.
 func (e *Emitter) Open(ctx context.Context, saved []batch.Position, first bool) ([]batch.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer cancel()
@@ -74,10 +75,11 @@ func (e *Emitter) Open(ctx context.Context, saved []batch.Position, first bool) 
 }
 
 // openMetadata asks until the cluster answers and says nothing that may be a lagging broker's word: a topic that is
-// missing or has another id than saved is asked for once more.
+// missing or has another id than saved is asked for once more. It soon gives up on a cluster that can't be reached:
+// who opens the source shows the cause then, and tries again with growing pauses.
 func (e *Emitter) openMetadata(ctx context.Context, saved []batch.Position) (map[string]*kmsg.MetadataResponseTopic, error) {
 	var last *batch.Error
-	for doubts := 0; ; {
+	for doubts, failures := 0, 0; ; {
 		m, err := e.wanted(ctx)
 		switch {
 		case err != nil:
@@ -85,6 +87,9 @@ func (e *Emitter) openMetadata(ctx context.Context, saved []batch.Position) (map
 				last = e.unreachable(err)
 			}
 			if last.Kind == batch.Permanent {
+				return nil, last
+			}
+			if failures++; failures > 2+len(e.cfg.Brokers) { // each has been tried
 				return nil, last
 			}
 		default:
