@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/state"
 )
@@ -56,28 +56,19 @@ func (a *app) ledgerCommand() *cobra.Command {
 }
 
 func ledgerDir(ctx context.Context, dir string, from, to batch.Txid, emit func(server.LedgerEntry) error) error {
-	client, err := server.Dial(dir)
-	if err == nil {
-		defer client.Close()
-		return client.Ledger(ctx, from, to, emit)
-	}
-	if !errors.Is(err, server.ErrNotRunning) {
-		return err
-	}
-	db, err := openAtRest(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer db.Close() //nolint:errcheck // nothing was written
-	for e, err := range db.Store().Entries(ctx, from, to) {
-		if err != nil {
-			return err
+	return askOrRead(ctx, dir, func(c *server.Client) error {
+		return c.Ledger(ctx, from, to, emit)
+	}, func(db *pebblestate.DB) error {
+		for e, err := range db.Store().Entries(ctx, from, to) {
+			if err != nil {
+				return err
+			}
+			if err := emit(server.LedgerEntryOf(&e)); err != nil {
+				return err
+			}
 		}
-		if err := emit(server.LedgerEntryOf(&e)); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // ledgerPrinter prints entries in one form.

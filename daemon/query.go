@@ -101,12 +101,12 @@ func onlyPipeline(data string) (string, error) {
 	return "", usagef("--data %s: several pipelines' data are in it; name one of %v", data, found)
 }
 
-// queryDir asks the daemon that works in dir, or reads the directory if there is none.
-func queryDir(ctx context.Context, dir, name string, keys []string, w server.RowWriter) error {
+// askOrRead calls ask for the daemon that works in dir, or read for the directory at rest if there is none.
+func askOrRead(ctx context.Context, dir string, ask func(*server.Client) error, read func(*pebblestate.DB) error) error {
 	client, err := server.Dial(dir)
 	if err == nil {
 		defer client.Close()
-		return client.Query(ctx, name, keys, w)
+		return ask(client)
 	}
 	if !errors.Is(err, server.ErrNotRunning) {
 		return err
@@ -116,12 +116,20 @@ func queryDir(ctx context.Context, dir, name string, keys []string, w server.Row
 		return err
 	}
 	defer db.Close() //nolint:errcheck // nothing was written
-	snap, err := db.Snapshot()
-	if err != nil {
-		return err
-	}
-	defer snap.Close() //nolint:errcheck // nothing was written
-	return querySnapshot(ctx, snap, name, keys, w)
+	return read(db)
+}
+
+func queryDir(ctx context.Context, dir, name string, keys []string, w server.RowWriter) error {
+	return askOrRead(ctx, dir, func(c *server.Client) error {
+		return c.Query(ctx, name, keys, w)
+	}, func(db *pebblestate.DB) error {
+		snap, err := db.Snapshot()
+		if err != nil {
+			return err
+		}
+		defer snap.Close() //nolint:errcheck // nothing was written
+		return querySnapshot(ctx, snap, name, keys, w)
+	})
 }
 
 func querySnapshot(ctx context.Context, snap *pebblestate.Snapshot, name string, keys []string, w server.RowWriter) error {

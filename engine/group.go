@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/window"
@@ -35,7 +36,7 @@ func GroupBy[K comparable, T any](s Stream[T], key func(T) K, name ...string) Gr
 type WindowOption func(*state.Window)
 
 // DefaultRetention is for how long of batch time a window's rows are kept after it has closed.
-const DefaultRetention = 7 * 24 * time.Hour
+const DefaultRetention = plan.DefaultRetention
 
 // Retention sets for how long of batch time a window's rows are kept after it has closed.
 func Retention(d time.Duration) WindowOption { return func(w *state.Window) { w.Retention = int64(d) } }

@@ -31,17 +31,13 @@ func TryMap[T, U any](s Stream[T], f func(b *Batch, v T) (U, error)) Stream[U] {
 		return func(rc *rec, v T) {
 			view.rc = rc
 			var u U
-			var err error
-			if !b.careful {
+			ok := rc.try(b, step, func() (err error) {
 				u, err = f(view, v)
-			} else if !rc.guard(step, func() { u, err = f(view, v) }) {
-				return
+				return err
+			})
+			if ok {
+				next(rc, u)
 			}
-			if err != nil {
-				rc.bad(step, err)
-				return
-			}
-			next(rc, u)
 		}
 	})
 	return out
@@ -95,14 +91,7 @@ func process[T, U any](s Stream[T], kind string, f func(b *Batch, v T, emit func
 			view.rc = rc
 			clear(held)
 			held = held[:0]
-			var err error
-			if !b.careful {
-				err = f(view, v, emit)
-			} else if !rc.guard(step, func() { err = f(view, v, emit) }) {
-				return
-			}
-			if err != nil {
-				rc.bad(step, err)
+			if !rc.try(b, step, func() error { return f(view, v, emit) }) {
 				return
 			}
 			for _, u := range held {
@@ -148,16 +137,11 @@ func (s Stream[T]) TryFilter(f func(b *Batch, v T) (bool, error)) Stream[T] {
 		return func(rc *rec, v T) {
 			view.rc = rc
 			var keep bool
-			var err error
-			if !b.careful {
+			ok := rc.try(b, step, func() (err error) {
 				keep, err = f(view, v)
-			} else if !rc.guard(step, func() { keep, err = f(view, v) }) {
-				return
-			}
-			switch {
-			case err != nil:
-				rc.bad(step, err)
-			case keep:
+				return err
+			})
+			if ok && keep {
 				next(rc, v)
 			}
 		}

@@ -191,9 +191,7 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 		if x == nil {
 			return
 		}
-		if cerr := x.Close(closing); cerr != nil {
-			h.log.Warn("a source didn't close in order", "error", cerr)
-		}
+		h.closeSources(closing, x)
 	}()
 	var snap txstate.Snapshot
 	x, snap, err = h.openSources(work)
@@ -221,6 +219,12 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 	go h.watchDrain(finished, r)
 	h.reached(x)
 	return r.Run(work)
+}
+
+func (h *Handle) closeSources(ctx context.Context, x *exec.Executor) {
+	if err := x.Close(ctx); err != nil {
+		h.log.Warn("a source didn't close in order", "error", err)
+	}
 }
 
 // watchDrain passes a drain on, and ends by force what hangs.
@@ -339,9 +343,7 @@ func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snaps
 		if snap, err = x.Open(ctx); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 			defer cancel()
-			if cerr := x.Close(closing); cerr != nil {
-				h.log.Warn("a source didn't close in order", "error", cerr)
-			}
+			h.closeSources(closing, x)
 		}
 		return err
 	})

@@ -61,6 +61,20 @@ func (rc *rec) guard(step string, f func()) (ok bool) {
 	return true
 }
 
+// try calls a function that can fail; its error, or a panic if the task is careful, is a bad record of the step.
+func (rc *rec) try(b *builder, step string, f func() error) (ok bool) {
+	var err error
+	if !b.careful {
+		err = f()
+	} else if !rc.guard(step, func() { err = f() }) {
+		return false
+	}
+	if err != nil {
+		rc.bad(step, err)
+	}
+	return err == nil
+}
+
 // push hands a value on.
 type push[T any] func(rc *rec, v T)
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tridentd/tridentd/internal/expr"
+	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/vec"
 	"github.com/tridentd/tridentd/state"
 )
@@ -12,7 +13,7 @@ func (c *checker) window(st *stepDecl, e *env) *windowDecl {
 	if e.src.decl.timeField == nil {
 		c.add(st.at, "", "a window needs event time, and source %s (line %d) has no time:", e.src.decl.name, e.src.decl.at.line)
 	}
-	w := &windowDecl{retention: int64(defaultRetention)}
+	w := &windowDecl{retention: int64(plan.DefaultRetention)}
 	if n := st.n.get("tumbling"); n != nil {
 		w.size = int64(n.dur)
 	}

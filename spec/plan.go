@@ -16,9 +16,6 @@ import (
 	"github.com/tridentd/tridentd/txstate"
 )
 
-// defaultRetention is for how long of batch time a window's rows are kept after it has closed.
-const defaultRetention = 7 * 24 * time.Hour
-
 // Pipeline is a checked pipeline. It is immutable.
 type Pipeline struct {
 	name       string

@@ -63,6 +63,9 @@ const (
 	DefaultMaxPending = 4
 )
 
+// DefaultRetention is for how long of batch time a window's rows are kept after it has closed.
+const DefaultRetention = 7 * 24 * time.Hour
+
 // Retry is the policy for transient failures.
 type Retry struct {
 	Min, Max time.Duration // back-off; 0: 100 ms and 30 s
