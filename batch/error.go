@@ -61,6 +61,31 @@ const (
 	CodeGroupAhead       Code = "group_ahead"       // the group is ahead of the store
 )
 
+// Codes of what keeps ZooKeeper from taking the master's record, or its lock from being held. One code, one cause: docs/reference/zookeeper.md
+// has a table of them.
+const (
+	CodeZKNoQuorum   Code = "zk_no_quorum"       // servers answer, but too few of the ensemble's to serve
+	CodeZKRefused    Code = "zk_refused"         // nothing listens at the addresses
+	CodeZKCut        Code = "zk_cut"             // connections are lost, or can't be made: the network is cut
+	CodeZKNoAnswer   Code = "zk_no_answer"       // a server takes connections, and doesn't answer
+	CodeZKOverloaded Code = "zk_overloaded"      // answers are slow, or the server throttles
+	CodeZKNotZK      Code = "zk_not_zookeeper"   // something else answers at the address
+	CodeZKUnresolved Code = "zk_unresolved"      // a host name isn't known
+	CodeZKNoChroot   Code = "zk_no_chroot"       // the chroot doesn't exist and can't be made
+	CodeZKNoAuth     Code = "zk_no_auth"         // the credentials were refused
+	CodeZKNoRights   Code = "zk_no_permission"   // the ACL of a node doesn't let us
+	CodeZKExpired    Code = "zk_session_expired" // the session has ended, with all that hung on it
+	CodeZKTooLarge   Code = "zk_too_large"       // more than the server takes in one request (jute.maxbuffer)
+	CodeZKVersion    Code = "zk_version"         // the server is too old, or known for a fault
+	CodeZKEnsemble   Code = "zk_ensemble"        // a single server, or an even number: a warning about what it survives
+
+	CodeRecordAhead   Code = "record_ahead"   // the record is ahead of the store
+	CodeRecordGarbled Code = "record_garbled" // the record can't be read
+	CodeRecordForeign Code = "record_foreign" // the record is somebody else's, or is written by somebody else
+	CodeLockHeld      Code = "lock_held"      // another process holds the lock
+	CodeLockLost      Code = "lock_lost"      // the lock was held, and has been lost
+)
+
 // NoOffset is the Offset of an error that concerns no single record.
 const NoOffset int64 = -1
 

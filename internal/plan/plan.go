@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
@@ -44,6 +45,22 @@ type Plan struct {
 	Statics   []*Static
 
 	Batch Limits
+
+	// Keeper is where the master keeps its record besides the store; nil: nowhere.
+	Keeper *Keeper
+}
+
+// Keeper is a server outside that is told what the master does, and may say who is the master: ZooKeeper. It is no part
+// of Plan.Text, as no result depends on it.
+type Keeper struct {
+	Describe string // in one line, without secrets
+	// Record makes the mirror that keeps the record. It contacts nobody. If what it returns is a txstate.Gate, no batch
+	// commits while that doesn't let it pass.
+	Record func(env Env) (txstate.Mirror, error)
+	// Lock makes the lock; nil: whoever has the data directory may run. The mirror works under its lease.
+	Lock func(env Env) (txstate.Lock, error)
+	// Check asks the servers.
+	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
 }
 
 // Limits are the settings of batching. Zero values stand for the defaults.
@@ -87,6 +104,10 @@ type Source struct {
 	// Mirrored names what Mirror writes, for example a topic's offsets in a group: two sources that wrote the same
 	// would write over each other.
 	Mirrored []string
+	// Survey asks the source's servers without opening it; nil: it can't be asked.
+	Survey func(ctx context.Context, env Env, q emitter.SurveyQuery) ([]emitter.Survey, error)
+	// Check asks the source's servers how they are; nil: it can't be checked.
+	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
 }
 
 // Env is what a source is opened with.
