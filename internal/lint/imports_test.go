@@ -18,7 +18,7 @@ type rule struct {
 
 // helpers are packages without side effects that everyone but the bare may use.
 var helpers = []string{
-	"batch", "decimal",
+	"batch", "decimal", "doctor",
 	"internal/csvscan", "internal/enc", "internal/invariant", "internal/jsonscan", "internal/names", "internal/value",
 }
 
@@ -44,6 +44,7 @@ var table = map[string]rule{
 	"batch":       {bare: true},
 	"coordinator": {ours: []string{"batch"}, bare: true},
 	"decimal":     {clients: []string{"github.com/cockroachdb/apd/v3"}, bare: true},
+	"doctor":      {clients: []string{hclog}, bare: true, ours: []string{"batch"}},
 	"window":      {bare: true},
 	"txstate":     {},
 	"emitter":     {clients: []string{hclog}},
@@ -62,7 +63,8 @@ var table = map[string]rule{
 	"internal/vec":       {},
 	"internal/expr":      {ours: []string{"internal/vec"}, clients: []string{"github.com/expr-lang/expr", xxhash}},
 	"internal/sim":       {ours: []string{"emitter", "txstate", "state", "sink"}},
-	"internal/testenv":   {clients: []string{franz}},
+	"internal/testenv":   {clients: []string{franz, zk, "github.com/Shopify/toxiproxy/v2"}},
+	"internal/zkconn":    {clients: []string{hclog, zk}},
 	"internal/lint":      {bare: true},
 
 	// The machine and what drives it.
@@ -76,7 +78,9 @@ var table = map[string]rule{
 	"emitter/gen":         {ours: []string{"emitter"}, clients: []string{hclog}},
 	"connect/kafka":       {ours: []string{"emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
 	"txstate/txstatetest": {ours: []string{"txstate"}, clients: []string{rapid, leak}},
-	"txstate/zkstore":     {ours: []string{"txstate"}, clients: []string{hclog, zk}},
+	"txstate/zkstore":     {ours: []string{"txstate", "internal/zkconn"}, clients: []string{hclog, zk}},
+	"connect/zookeeper":   {ours: []string{"txstate", "txstate/zkstore", "internal/zkconn", "emitter", "engine"}, clients: []string{hclog}},
+	"migrate/storm":       {ours: []string{"txstate", "internal/zkconn", "state"}, clients: []string{hclog, zk}},
 	"txstate/kafkagroup":  {ours: []string{"txstate"}, clients: []string{hclog, franz}},
 	"state/sqlstate":      {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/jackc/pgx/v5"}},
 	"state/redisstate":    {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/redis/go-redis/v9"}},
@@ -94,7 +98,7 @@ var table = map[string]rule{
 			"coordinator", "coordinator/runner", "txstate", "emitter", "codec", "agg", "state", "window", "sink", "pebblestate",
 			"internal/plan", "internal/exec", "internal/query",
 		},
-		clients: []string{hclog, xxhash, xsync, "github.com/cenkalti/backoff/v5"},
+		clients: []string{hclog, xxhash, xsync, "github.com/cenkalti/backoff/v5", "github.com/prometheus/client_golang"},
 	},
 	"engine/enginetest": {
 		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/sim"},
@@ -105,7 +109,7 @@ var table = map[string]rule{
 	"spec": {
 		ours: []string{
 			"engine", "internal/plan", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
-			"emitter/kafka", "emitter/file", "emitter/gen", "connect/kafka",
+			"emitter/kafka", "emitter/file", "emitter/gen", "connect/kafka", "connect/zookeeper", "txstate/zkstore",
 			"state/sqlstate", "state/redisstate", "sink/kafkasink", "sink/sqlsink", "sink/filesink",
 		},
 		clients: []string{hclog, xxhash, yaml, lz, "github.com/invopop/jsonschema"},
