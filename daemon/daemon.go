@@ -30,7 +30,9 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
-	exitStop   = 4
+	// A verification found a difference.
+	exitDifferent = 3
+	exitStop      = 4
 )
 
 // Main runs the command line of the process and ends it.
@@ -116,7 +118,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.runCommand(), a.demoCommand(), a.validateCommand(), a.queryCommand(), a.ledgerCommand(), a.statusCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.demoCommand(), a.validateCommand(), a.queryCommand(), a.ledgerCommand(), a.replayCommand(), a.statusCommand(), a.versionCommand())
 	return root
 }
 

@@ -104,7 +104,7 @@ var table = map[string]rule{
 		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/sim"},
 		clients: []string{hclog, xxhash, pebble + "/vfs"},
 	},
-	"replay":  {ours: []string{"internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
+	"replay":  {ours: []string{"engine", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
 	"cluster": {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
 	"spec": {
 		ours: []string{

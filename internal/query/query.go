@@ -63,15 +63,24 @@ func Rows(ctx context.Context, snap *pebblestate.Snapshot, s state.Schema, keys 
 		if err != nil {
 			return err
 		}
-		if row, err = decode(row[:0], s, r.Key, r.Value); err != nil {
-			return batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "query",
-				fmt.Errorf("state %s, key %x: %w", s.Name, r.Key, err), "restore a savepoint, or rebuild by replay")
+		if row, err = Decode(row[:0], s, r.Key, r.Value); err != nil {
+			return err
 		}
 		if err := emit(row); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Decode appends the columns of a row: its key's, then its values'.
+func Decode(row []value.Value, s state.Schema, key, val []byte) ([]value.Value, error) {
+	row, err := decode(row, s, key, val)
+	if err != nil {
+		err = batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "query",
+			fmt.Errorf("state %s, key %x: %w", s.Name, key, err), "restore a savepoint, or rebuild by replay")
+	}
+	return row, err
 }
 
 func decode(row []value.Value, s state.Schema, key, val []byte) ([]value.Value, error) {

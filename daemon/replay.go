@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/replay"
+	"github.com/tridentd/tridentd/server"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// replayFlags are the settings of replay.
+type replayFlags struct {
+	data     string
+	from, to uint64
+	verify   bool
+	into     string
+	procs    int
+	logLevel string
+}
+
+func (a *app) replayCommand() *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay FILE",
+		Short: "Run the recorded batches again, and compare",
+		Long: "replay runs the batches of the ledger again, over the same offset ranges, in a store of its own, and compares the input,\n" +
+			"what each batch changed, and the final states. The pipeline must be at rest; its data directory is only read.\n" +
+			"With --into the replayed store stays: a data directory with states, offsets and ledger as of txid --to.\n" +
+			"Exit code 3: a batch came out otherwise; 1: the input can't be read again as it was.",
+		Example: "  tridentd replay flights.yaml --verify\n  tridentd replay flights.yaml --to 3 --into other-data",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, rest, err := a.resolve(args, f.data)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return usagef("unexpected argument %q", rest[0])
+			}
+			return a.replay(cmd.Context(), t, &f)
+		},
+	}
+	dataFlag(cmd, &f.data)
+	cmd.Flags().BoolVar(&f.verify, "verify", false, "compare, and throw the replayed store away")
+	cmd.Flags().StringVar(&f.into, "into", "", "keep the replayed store: the directory below which the pipeline's data directory is made")
+	cmd.Flags().Uint64Var(&f.from, "from", 1, "first txid to compare; those before are run unseen")
+	cmd.Flags().Uint64Var(&f.to, "to", 0, "last txid (default: the last committed)")
+	cmd.Flags().IntVar(&f.procs, "procs", 0, "how many partitions and shards are worked on at once (default: GOMAXPROCS); no result depends on it")
+	cmd.Flags().StringVar(&f.logLevel, "log-level", "warn", "trace, debug, info, warn or error")
+	return cmd
+}
+
+func (f *replayFlags) check() error {
+	switch {
+	case f.verify == (f.into != ""):
+		return usagef("say what the replay is for: --verify, or --into DIR")
+	case f.to != 0 && f.to < f.from:
+		return usagef("--to %d is below --from %d", f.to, f.from)
+	case f.procs < 0:
+		return usagef("--procs %d is negative", f.procs)
+	case hclog.LevelFromString(f.logLevel) == hclog.NoLevel:
+		return usagef("--log-level %q: it is trace, debug, info, warn or error", f.logLevel)
+	}
+	return nil
+}
+
+// replay runs the ledger again.
+func (a *app) replay(ctx context.Context, t *target, f *replayFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	tuneMemory()
+	if client, err := server.Dial(t.dir); err == nil {
+		client.Close()
+		return usagef("a daemon works in %s: replay reads a store at rest; stop it first", t.dir)
+	}
+	db, err := openAtRest(ctx, t.dir)
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // nothing was written
+	o := replay.Options{
+		Store: db, From: batch.Txid(f.from), To: batch.Txid(f.to), Procs: f.procs,
+		Logger: hclog.New(&hclog.LoggerOptions{Name: "tridentd", Level: hclog.LevelFromString(f.logLevel), Output: a.err}),
+	}
+	if f.into != "" {
+		o.Dir = filepath.Join(f.into, t.pipeline.Name())
+		if err := os.MkdirAll(f.into, 0o755); err != nil {
+			return usage(err)
+		}
+	}
+	seen := newReplayProgress(a.err)
+	o.Committed = seen.committed
+	rep, err := replay.Verify(ctx, t.pipeline, o)
+	seen.stop()
+	if _, ok := errors.AsType[*replay.Different](err); ok {
+		return &exitError{exitDifferent, err}
+	}
+	if err != nil {
+		return queryError(err)
+	}
+	fmt.Fprintln(a.out, replayLine(rep))
+	if f.into != "" {
+		fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d: run it with --data %s\n", o.Dir, rep.To, f.into)
+	}
+	return nil
+}
+
+func replayLine(rep replay.Report) string {
+	what := "input and changes"
+	if rep.States {
+		what = "input, changes and final state"
+	}
+	rate := int64(float64(rep.Records) / max(rep.Took.Seconds(), 1e-3))
+	return fmt.Sprintf("%s batches, %s records: %s equal (byte for byte), %s records/s", grouped(rep.Batches), grouped(rep.Records), what, grouped(rate))
+}
+
+// replayProgress tells how far a replay has come: in one line that is written over on a terminal, in a plain line now and then
+// otherwise.
+type replayProgress struct {
+	w       io.Writer
+	tty     bool
+	batches atomic.Int64
+	records atomic.Int64
+	done    chan struct{}
+	ended   chan struct{}
+}
+
+func newReplayProgress(w io.Writer) *replayProgress {
+	p := &replayProgress{w: w, done: make(chan struct{}), ended: make(chan struct{})}
+	if f, ok := w.(*os.File); ok {
+		p.tty = isatty.IsTerminal(f.Fd())
+	}
+	go p.follow()
+	return p
+}
+
+func (p *replayProgress) committed(e *txstate.Entry) {
+	p.batches.Add(1)
+	p.records.Add(e.Counts.Read)
+}
+
+func (p *replayProgress) follow() {
+	defer close(p.ended)
+	every := plainEvery
+	if p.tty {
+		every = redraw
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.done:
+			if p.tty {
+				fmt.Fprint(p.w, "\r\x1b[K")
+			}
+			return
+		case <-t.C:
+		}
+		line := fmt.Sprintf("replayed %s batches, %s records", grouped(p.batches.Load()), grouped(p.records.Load()))
+		if p.tty {
+			fmt.Fprint(p.w, "\r\x1b[K"+line)
+		} else {
+			fmt.Fprintln(p.w, line)
+		}
+	}
+}
+
+func (p *replayProgress) stop() {
+	close(p.done)
+	<-p.ended
+}

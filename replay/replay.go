@@ -1,0 +1,184 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// DefaultPending is how many batches are worked on at once.
+const DefaultPending = 4
+
+// Options are the settings of a replay. Store has no default.
+type Options struct {
+	// Store holds the ledger that is run again. It is only read.
+	Store *pebblestate.DB
+	// To is the last batch to run; 0 is the last committed.
+	To batch.Txid
+	// From is the first batch to compare; those before are run, as its state is made of them. 0 is the first.
+	From batch.Txid
+	// Dir is where the replayed store is built, and stays: it must hold none yet. Empty: in a temporary directory, which
+	// is removed in the end.
+	Dir string
+	// Procs bounds how many partitions and shards are worked on at once (default: GOMAXPROCS), Pending how many batches
+	// (default: DefaultPending). No result depends on them.
+	Procs, Pending int
+	// Committed is told each batch that has been run, in txid order. It must not block. May be nil.
+	Committed func(e *txstate.Entry)
+	Logger    hclog.Logger // default: none
+}
+
+// Report is what a replay came to.
+type Report struct {
+	From, To batch.Txid
+	Batches  int64 // that were compared
+	Records  int64 // in them
+	Took     time.Duration
+	// States tells that the rows of all states were compared: To was the last committed batch.
+	States bool
+}
+
+// Verify runs the batches up to o.To again and compares them. It returns a *Different for the first that doesn't come
+// out equal, and any other error where that can't be told.
+func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) {
+	pl, err := p.Plan()
+	if err != nil {
+		return Report{}, err
+	}
+	if o.Pending <= 0 {
+		o.Pending = DefaultPending
+	}
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	r := &run{o: o, plan: pl}
+	if err := r.load(ctx); err != nil {
+		return Report{}, err
+	}
+	if r.o.Dir == "" {
+		if r.o.Dir, err = os.MkdirTemp("", "tridentd-replay-"); err != nil {
+			return Report{}, fmt.Errorf("a directory for the replayed store: %w", err)
+		}
+		defer os.RemoveAll(r.o.Dir) //nolint:errcheck // nothing in it is of use
+	}
+	return r.verify(ctx)
+}
+
+// run is one replay.
+type run struct {
+	o       Options
+	plan    *plan.Plan
+	last    batch.Txid // the last committed in the store in question
+	entries []txstate.Entry
+	saved   []batch.Position // of the store in question, by source and partition
+}
+
+// load reads the ledger.
+func (r *run) load(ctx context.Context) error {
+	store := r.o.Store.Store()
+	snap, err := store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	r.last = snap.Txid
+	if r.o.To == 0 {
+		r.o.To = snap.Txid
+	}
+	r.o.From = max(r.o.From, 1)
+	switch {
+	case r.o.To > snap.Txid:
+		return usage("txid %d isn't committed: the last is %d", r.o.To, snap.Txid)
+	case r.o.From > r.o.To && r.o.To > 0:
+		return usage("txid %d lies behind txid %d", r.o.From, r.o.To)
+	}
+	for _, p := range snap.Positions {
+		r.saved = append(r.saved, p.Position)
+	}
+	if r.o.To == 0 {
+		return nil
+	}
+	for e, err := range store.Entries(ctx, 1, r.o.To) {
+		if err != nil {
+			return err
+		}
+		if want := batch.Txid(len(r.entries) + 1); e.Txid != want {
+			return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
+				fmt.Errorf("the ledger begins at txid %d: what lies before it has been trimmed, and there is no savepoint to begin at", e.Txid), "keep a longer ledger")
+		}
+		r.entries = append(r.entries, e)
+	}
+	return nil
+}
+
+func usage(format string, args ...any) error {
+	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "replay", fmt.Errorf(format, args...), "choose among the txids that the ledger lists")
+}
+
+// verify runs and compares.
+func (r *run) verify(ctx context.Context) (rep Report, err error) {
+	began := time.Now()
+	rep = Report{From: r.o.From, To: r.o.To}
+	db, err := pebblestate.Open(ctx, pebblestate.Options{
+		Dir: r.o.Dir, Pipeline: r.plan.Name, Shards: r.o.Store.Shards(), CreateIfMissing: true, Logger: r.o.Logger,
+	})
+	if err != nil {
+		return rep, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if snap, err := db.Store().Load(ctx); err != nil || snap.Txid > 0 {
+		return rep, errors.Join(err, usage("%s holds a store already", r.o.Dir))
+	}
+	entries := append([]txstate.Entry(nil), r.entries...)
+	for i := range entries[:max(int(r.o.From)-1, 0)] {
+		entries[i].Chain = 0 // isn't compared
+	}
+	err = r.drive(ctx, db, entries)
+	rep.Took = time.Since(began)
+	if d, ok := errors.AsType[*exec.Difference](err); ok {
+		return rep, r.explain(ctx, db, d)
+	}
+	if err != nil {
+		return rep, err
+	}
+	for i := int(r.o.From) - 1; i < len(r.entries); i++ {
+		rep.Batches++
+		rep.Records += r.entries[i].Counts.Read
+	}
+	if r.o.To == r.last {
+		rep.States = true
+		err = r.compareStates(ctx, db)
+	}
+	return rep, err
+}
+
+// drive runs entries, which follow what db holds.
+func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry) (err error) {
+	x := exec.New(exec.Config{
+		Plan: r.plan, DB: db, Shards: db.Shards(), Logger: r.o.Logger, Procs: r.o.Procs,
+		Build: engine.Build(), PlanSum: xxhash.Sum64String(r.plan.Text), Now: time.Now,
+		OnCommit: r.o.Committed, Sources: r.open, Tables: r.o.Store.StaticWith,
+	})
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, x.Close(closing))
+	}()
+	if _, err := x.Open(ctx); err != nil {
+		return err
+	}
+	return x.Drive(ctx, entries, r.o.Pending)
+}
+
+const closeTimeout = 10 * time.Second
