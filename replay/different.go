@@ -12,7 +12,6 @@ import (
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/pebblestate"
-	"github.com/tridentd/tridentd/txstate"
 )
 
 // Different is the first thing that doesn't come out as it was recorded.
@@ -57,11 +56,7 @@ func (r *run) explain(ctx context.Context, db *pebblestate.DB, d *exec.Differenc
 		return found
 	}
 	// Only the final states have been kept: the rest is run unseen, up to them.
-	rest := append([]txstate.Entry(nil), r.entries[d.Txid-1:]...)
-	for i := range rest {
-		rest[i].Chain = 0
-	}
-	if err := r.drive(ctx, db, rest); err != nil {
+	if err := r.drive(ctx, db, r.entries[d.Txid-1:], r.last+1); err != nil {
 		r.o.Logger.Warn("the batches behind the first different one don't run", "error", err)
 		return found
 	}

@@ -140,11 +140,7 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 	if snap, err := db.Store().Load(ctx); err != nil || snap.Txid > 0 {
 		return rep, errors.Join(err, usage("%s holds a store already", r.o.Dir))
 	}
-	entries := append([]txstate.Entry(nil), r.entries...)
-	for i := range entries[:max(int(r.o.From)-1, 0)] {
-		entries[i].Chain = 0 // isn't compared
-	}
-	err = r.drive(ctx, db, entries)
+	err = r.drive(ctx, db, r.entries, r.o.From)
 	rep.Took = time.Since(began)
 	if d, ok := errors.AsType[*exec.Difference](err); ok {
 		return rep, r.explain(ctx, db, d)
@@ -163,8 +159,8 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 	return rep, err
 }
 
-// drive runs entries, which follow what db holds.
-func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry) (err error) {
+// drive runs entries, which follow what db holds, and compares those from a txid on.
+func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry, from batch.Txid) (err error) {
 	x := exec.New(exec.Config{
 		Plan: r.plan, DB: db, Shards: db.Shards(), Logger: r.o.Logger, Procs: r.o.Procs,
 		Build: engine.Build(), PlanSum: xxhash.Sum64String(r.plan.Text), Now: time.Now,
@@ -178,7 +174,7 @@ func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.E
 	if _, err := x.Open(ctx); err != nil {
 		return err
 	}
-	return x.Drive(ctx, entries, r.o.Pending)
+	return x.DriveFrom(ctx, entries, from, r.o.Pending)
 }
 
 const closeTimeout = 10 * time.Second

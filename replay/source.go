@@ -44,11 +44,13 @@ func (r *run) open(id string) (emitter.Emitter, error) {
 }
 
 // Open checks the input against the positions of the store in question; where the batches begin, the ledger says.
-func (s *source) Open(ctx context.Context, _ []batch.Position, _ bool) ([]batch.Position, error) {
+func (s *source) Open(ctx context.Context, replayed []batch.Position, _ bool) ([]batch.Position, error) {
 	if _, err := s.Emitter.Open(ctx, s.saved, false); err != nil {
 		return nil, err
 	}
-	return s.starts, nil
+	return slices.DeleteFunc(s.starts, func(p batch.Position) bool {
+		return slices.ContainsFunc(replayed, func(q batch.Position) bool { return q.Partition == p.Partition })
+	}), nil
 }
 
 func (s *source) Discovered() []batch.Position { return nil }

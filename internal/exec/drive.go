@@ -26,6 +26,11 @@ func (d *Difference) Error() string {
 // that doesn't is returned as a *Difference, and nothing of it is committed. It stands in for the coordinator
 // where the order of everything is known beforehand: replay, and tests.
 func (x *Executor) Drive(ctx context.Context, entries []txstate.Entry, pending int) error {
+	return x.DriveFrom(ctx, entries, 0, pending)
+}
+
+// DriveFrom is Drive, but that the outcome of batches below from isn't compared; their input is.
+func (x *Executor) DriveFrom(ctx context.Context, entries []txstate.Entry, from batch.Txid, pending int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type running struct {
@@ -50,7 +55,7 @@ func (x *Executor) Drive(ctx context.Context, entries []txstate.Entry, pending i
 			return drop(err)
 		}
 		e := &entries[r.b.Txid-entries[0].Txid]
-		if d := x.difference(r.b, e); d != nil {
+		if d := x.difference(r.b, e); d != nil && e.Txid >= from {
 			r.done <- nil
 			return drop(d)
 		}
