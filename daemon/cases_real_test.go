@@ -52,6 +52,7 @@ func TestCasesOnKafka(t *testing.T) {
 		run  func(*testing.T, *brokers)
 	}{
 		{"G02", positionBelowTheLogStart},
+		{"replay of deleted records", deletedRecords},
 		{"G06 aborted", func(t *testing.T, b *brokers) { openTransaction(t, b, kgo.TryAbort) }},
 		{"G06 committed", func(t *testing.T, b *brokers) { openTransaction(t, b, kgo.TryCommit) }},
 	} {
