@@ -28,6 +28,7 @@ var errFenced = errors.New("the database handle has been given up")
 // The directory's lock is held by the DB, longer than Pebble's handles live; Lock gives Pebble an empty one.
 type fence struct {
 	vfs.FS
+	dir    string      // Pebble's own; what is copied elsewhere isn't vital
 	fail   func(error) // told of failures
 	armed  atomic.Bool // Pebble has been opened
 	down   atomic.Bool
@@ -36,8 +37,8 @@ type fence struct {
 	parked chan struct{} // closed when a goroutine is parked
 }
 
-func newFence(fsys vfs.FS, fail func(error)) *fence {
-	return &fence{FS: fsys, fail: fail, parked: make(chan struct{})}
+func newFence(fsys vfs.FS, dir string, fail func(error)) *fence {
+	return &fence{FS: fsys, dir: dir, fail: fail, parked: make(chan struct{})}
 }
 
 type noLock struct{}
@@ -50,7 +51,7 @@ func (f *fence) check(name string) error {
 	if !f.down.Load() {
 		return nil
 	}
-	if f.armed.Load() && vital(f.PathBase(name)) {
+	if f.armed.Load() && f.vital(name) {
 		select {} // as park, though nobody wants to know any more
 	}
 	return errFenced
@@ -68,10 +69,13 @@ func (f *fence) note(name string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if f.PathDir(name) != f.dir {
+		return err
+	}
 	if isFull(err) {
 		f.full.CompareAndSwap(nil, &name)
 	}
-	if f.armed.Load() && vital(f.PathBase(name)) {
+	if f.armed.Load() && f.vital(name) {
 		f.park(fmt.Errorf("%s: %w", name, err))
 	}
 	if isFull(err) {
@@ -81,7 +85,11 @@ func (f *fence) note(name string, err error) error {
 }
 
 // vital tells whether Pebble can't go on without a file.
-func vital(name string) bool {
+func (f *fence) vital(path string) bool {
+	if f.PathDir(path) != f.dir {
+		return false
+	}
+	name := f.PathBase(path)
 	return strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-") || isMarker(name)
 }
 

@@ -161,7 +161,7 @@ func create(o *Options) error {
 	if err := syncDir(o.FS, o.Dir); err != nil {
 		return err
 	}
-	fence := newFence(o.FS, func(error) {})
+	fence := newFence(o.FS, dir, func(error) {})
 	po := o.pebbleOptions(fence, logger{o.Logger, o.Fatal}, nil)
 	po.ErrorIfNotExists = false
 	p, err := openPebble(dir, po)
@@ -251,7 +251,7 @@ func (db *DB) open(ctx context.Context) error {
 
 // openAs opens Pebble, loads what writes build on and checks that nothing is missing.
 func (db *DB) openAs(ctx context.Context, readOnly bool, mark floorMark, files manifest) error {
-	db.fence = newFence(db.opts.FS, db.fail)
+	db.fence = newFence(db.opts.FS, db.pebbleDir(), db.fail)
 	po := db.opts.pebbleOptions(db.fence, logger{db.opts.Logger, db.fatal}, db.listener())
 	po.ReadOnly = readOnly
 	p, err := db.openOrFail(po)
