@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/replay"
-	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -36,7 +36,7 @@ func (a *app) replayCommand() *cobra.Command {
 		Use:   "replay FILE",
 		Short: "Run the recorded batches again, and compare",
 		Long: "replay runs the batches of the ledger again, over the same offset ranges, in a store of its own, and compares the input,\n" +
-			"what each batch changed, and the final states. The pipeline must be at rest; its data directory is only read.\n" +
+			"what each batch changed, and the final states. It reads a store at rest, or a copy that the running daemon makes in a moment.\n" +
 			"With --into the replayed store stays: a data directory with states, offsets and ledger as of txid --to.\n" +
 			"Exit code 3: a batch came out otherwise; 1: the input can't be read again as it was.",
 		Example: "  tridentd replay flights.yaml --verify\n  tridentd replay flights.yaml --to 3 --into other-data",
@@ -81,15 +81,10 @@ func (a *app) replay(ctx context.Context, t *target, f *replayFlags) error {
 		return err
 	}
 	tuneMemory()
-	if client, err := server.Dial(t.dir); err == nil {
-		client.Close()
-		return usagef("a daemon works in %s: replay reads a store at rest; stop it first", t.dir)
-	}
-	db, err := openAtRest(ctx, t.dir)
-	if err != nil {
-		return err
-	}
-	defer db.Close() //nolint:errcheck // nothing was written
+	return withStore(ctx, t.dir, func(db *pebblestate.DB) error { return a.replayStore(ctx, t, db, f) })
+}
+
+func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f *replayFlags) error {
 	o := replay.Options{
 		Store: db, From: batch.Txid(f.from), To: batch.Txid(f.to), Procs: f.procs,
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "tridentd", Level: hclog.LevelFromString(f.logLevel), Output: a.err}),

@@ -39,6 +39,9 @@ func (s *Server) handler(socket bool) http.Handler {
 	mux.HandleFunc("GET /api/v1/ledger", s.ledger)
 	if socket {
 		mux.HandleFunc("POST /api/v1/stop", s.stop)
+		if c, ok := s.backend.(Checkpointer); ok {
+			mux.HandleFunc("POST /api/v1/checkpoint", s.checkpoint(c))
+		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")

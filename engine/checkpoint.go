@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/tridentd/tridentd/batch"
+)
+
+// Checkpoint makes a copy of the store in dir, which must not exist, as of the last committed batch, and returns that
+// batch's txid. Batches that commit wait for it, which takes milliseconds: what doesn't change any more is shared by
+// hard links, where dir lies on the store's device.
+func (h *Handle) Checkpoint(ctx context.Context, dir string) (batch.Txid, error) {
+	h.mu.Lock()
+	db := h.db
+	h.mu.Unlock()
+	if db == nil {
+		return 0, errEnded
+	}
+	return db.Checkpoint(ctx, dir)
+}
