@@ -56,7 +56,7 @@ func (r *run) explain(ctx context.Context, db *pebblestate.DB, d *exec.Differenc
 		return found
 	}
 	// Only the final states have been kept: the rest is run unseen, up to them.
-	if err := r.drive(ctx, db, r.entries[d.Txid-1:], r.last+1); err != nil {
+	if err := r.drive(ctx, db, r.entries[d.Txid-r.base-1:], r.last+1); err != nil {
 		r.o.Logger.Warn("the batches behind the first different one don't run", "error", err)
 		return found
 	}
@@ -67,7 +67,7 @@ func (r *run) explain(ctx context.Context, db *pebblestate.DB, d *exec.Differenc
 
 // causes are likely reasons for batch txid to come out otherwise.
 func (r *run) causes(txid batch.Txid) []string {
-	e := &r.entries[txid-1]
+	e := r.entry(txid)
 	var all []string
 	if e.Plan != xxhash.Sum64String(r.plan.Text) {
 		all = append(all, "the pipeline's definition has changed since")

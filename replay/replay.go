@@ -32,6 +32,8 @@ type Options struct {
 	// Dir is where the replayed store is built, and stays: it must hold none yet. Empty: in a temporary directory, which
 	// is removed in the end.
 	Dir string
+	// Base says that Dir holds a store to begin at, instead of at the first batch: a savepoint that was restored there.
+	Base bool
 	// Procs bounds how many partitions and shards are worked on at once (default: GOMAXPROCS), Pending how many batches
 	// (default: DefaultPending). No result depends on them.
 	Procs, Pending int
@@ -64,7 +66,7 @@ func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) 
 		o.Logger = hclog.NewNullLogger()
 	}
 	r := &run{o: o, plan: pl}
-	if err := r.load(ctx); err != nil {
+	if err := r.choose(ctx); err != nil {
 		return Report{}, err
 	}
 	if r.o.Dir == "" {
@@ -81,14 +83,14 @@ type run struct {
 	o       Options
 	plan    *plan.Plan
 	last    batch.Txid // the last committed in the store in question
+	base    batch.Txid // what the replay begins behind
 	entries []txstate.Entry
 	saved   []batch.Position // of the store in question, by source and partition
 }
 
-// load reads the ledger.
-func (r *run) load(ctx context.Context) error {
-	store := r.o.Store.Store()
-	snap, err := store.Load(ctx)
+// choose settles what is to be run.
+func (r *run) choose(ctx context.Context) error {
+	snap, err := r.o.Store.Store().Load(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,21 +108,46 @@ func (r *run) load(ctx context.Context) error {
 	for _, p := range snap.Positions {
 		r.saved = append(r.saved, p.Position)
 	}
-	if r.o.To == 0 {
-		return nil
+	return nil
+}
+
+// begin takes the store that the batches are run into as what they begin at.
+func (r *run) begin(ctx context.Context, db *pebblestate.DB) error {
+	snap, err := db.Store().Load(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !r.o.Base && snap.Txid > 0:
+		return usage("%s holds a store already", r.o.Dir)
+	case snap.Txid > r.o.To:
+		return usage("%s is at txid %d, which lies behind txid %d", r.o.Dir, snap.Txid, r.o.To)
 	}
-	for e, err := range store.Entries(ctx, 1, r.o.To) {
+	r.base = snap.Txid
+	r.o.From = max(r.o.From, r.base+1)
+	for e, err := range r.o.Store.Store().Entries(ctx, max(r.base, 1), r.o.To) {
 		if err != nil {
 			return err
 		}
-		if want := batch.Txid(len(r.entries) + 1); e.Txid != want {
+		if e.Txid == r.base {
+			if e.Chain != snap.Chain {
+				return &Different{
+					Txid: e.Txid, What: "chain", Want: fmt.Sprintf("%016x", e.Chain), Got: fmt.Sprintf("%016x", snap.Chain),
+					Causes: []string{r.o.Dir + " is a store of another history"},
+				}
+			}
+			continue
+		}
+		if want := r.base + batch.Txid(len(r.entries)+1); e.Txid != want {
 			return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-				fmt.Errorf("the ledger begins at txid %d: what lies before it has been trimmed, and there is no savepoint to begin at", e.Txid), "keep a longer ledger")
+				fmt.Errorf("the ledger begins at txid %d, and the replay would begin at txid %d: what lies between has been trimmed", e.Txid, want), "begin at a savepoint, or keep a longer ledger")
 		}
 		r.entries = append(r.entries, e)
 	}
 	return nil
 }
+
+// entry is a ledger entry of a batch that is run.
+func (r *run) entry(txid batch.Txid) *txstate.Entry { return &r.entries[txid-r.base-1] }
 
 func usage(format string, args ...any) error {
 	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "replay", fmt.Errorf(format, args...), "choose among the txids that the ledger lists")
@@ -137,9 +164,10 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 		return rep, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if snap, err := db.Store().Load(ctx); err != nil || snap.Txid > 0 {
-		return rep, errors.Join(err, usage("%s holds a store already", r.o.Dir))
+	if err := r.begin(ctx, db); err != nil {
+		return rep, err
 	}
+	rep.From = r.o.From
 	err = r.drive(ctx, db, r.entries, r.o.From)
 	rep.Took = time.Since(began)
 	if d, ok := errors.AsType[*exec.Difference](err); ok {
@@ -148,9 +176,9 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 	if err != nil {
 		return rep, err
 	}
-	for i := int(r.o.From) - 1; i < len(r.entries); i++ {
+	for txid := r.o.From; txid <= r.o.To; txid++ {
 		rep.Batches++
-		rep.Records += r.entries[i].Counts.Read
+		rep.Records += r.entry(txid).Counts.Read
 	}
 	if r.o.To == r.last {
 		rep.States = true

@@ -104,8 +104,9 @@ var table = map[string]rule{
 		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/sim"},
 		clients: []string{hclog, xxhash, pebble + "/vfs"},
 	},
-	"replay":  {ours: []string{"engine", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
-	"cluster": {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
+	"savepoint": {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress"}},
+	"replay":    {ours: []string{"engine", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
+	"cluster":   {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
 	"spec": {
 		ours: []string{
 			"engine", "internal/plan", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
