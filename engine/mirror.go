@@ -23,6 +23,14 @@ type MirroredSource interface {
 	Mirrored(pipeline string) []string
 }
 
+// ExportedSource is a source whose committed positions can be written elsewhere on purpose.
+type ExportedSource interface {
+	emitter.Source
+	// Exporter makes what writes them to the named place (a Kafka group), or to the source's own if there is no name. It is a
+	// txstate.Exporting, and contacts nobody yet.
+	Exporter(pipeline, id, place string, env emitter.Env) (txstate.Mirror, error)
+}
+
 // checkMirrored reports the first thing that two sources would write.
 func checkMirrored(sources []*sourceDef) error {
 	owner := map[string]string{}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -57,6 +58,16 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 	if ms, ok := src.(MirroredSource); ok {
 		def.plan.Mirror = func(env plan.Env) (txstate.Mirror, error) { return ms.Mirror(p.name, id, env) }
 		def.plan.Mirrored = ms.Mirrored(p.name)
+	}
+	if es, ok := src.(ExportedSource); ok {
+		def.plan.Exporter = func(env plan.Env, place string) (txstate.Mirror, error) {
+			return es.Exporter(p.name, id, place, env)
+		}
+	}
+	if ss, ok := src.(emitter.Surveyed); ok {
+		def.plan.Survey = func(ctx context.Context, env plan.Env, q emitter.SurveyQuery) ([]emitter.Survey, error) {
+			return ss.Survey(ctx, id, framing, env, q)
+		}
 	}
 	for _, o := range opts {
 		o(def)

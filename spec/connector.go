@@ -18,6 +18,10 @@ type connector struct {
 	describe string
 	open     func(id string, env emitter.Env) (emitter.Emitter, error)
 	kafka    *kafka.Config // nil for other sources
+	// survey asks the source's servers; nil: it can't be asked.
+	survey func(ctx context.Context, id string, env emitter.Env, q emitter.SurveyQuery) ([]emitter.Survey, error)
+	// exporter makes what writes the source's offsets to a group on purpose; nil: nothing can.
+	exporter func(id, group string, env emitter.Env) (txstate.Mirror, error)
 	// mirror makes what shows the source's committed offsets; nil: nothing does. mirrored names what that writes.
 	mirror   func(id string, env emitter.Env) (txstate.Mirror, error)
 	mirrored []string
@@ -52,10 +56,20 @@ func (c *checker) connectStatic(d *staticDecl) connector {
 }
 
 func fileConnector(paths *node, decode string) connector {
-	src := file.Paths(paths.texts()...)
-	return connector{describe: src.Describe(), open: func(id string, env emitter.Env) (emitter.Emitter, error) {
-		return src.Open(id, framing(decode), env)
-	}}
+	return plain(file.Paths(paths.texts()...), decode)
+}
+
+// plain is the connector of a source that shows its offsets nowhere.
+func plain(src emitter.Surveyed, decode string) connector {
+	return connector{
+		describe: src.Describe(),
+		open: func(id string, env emitter.Env) (emitter.Emitter, error) {
+			return src.Open(id, framing(decode), env)
+		},
+		survey: func(ctx context.Context, id string, env emitter.Env, q emitter.SurveyQuery) ([]emitter.Survey, error) {
+			return src.Survey(ctx, id, framing(decode), env, q)
+		},
+	}
 }
 
 func (c *checker) connectKafka(d *sourceDecl) connector {
@@ -133,9 +147,16 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 	if err := probe.Close(context.Background()); err != nil {
 		panic("spec: an emitter that was never opened doesn't close: " + err.Error())
 	}
-	con := connector{describe: cfg.Describe(), kafka: &cfg, open: func(id string, env emitter.Env) (emitter.Emitter, error) {
-		return kafka.New(id, cfg, env)
-	}}
+	con := connector{
+		describe: cfg.Describe(), kafka: &cfg,
+		open: func(id string, env emitter.Env) (emitter.Emitter, error) { return kafka.New(id, cfg, env) },
+		survey: func(ctx context.Context, id string, env emitter.Env, q emitter.SurveyQuery) ([]emitter.Survey, error) {
+			return kafka.Survey(ctx, cfg, id, env, q)
+		},
+		exporter: func(id, group string, env emitter.Env) (txstate.Mirror, error) {
+			return connect.NewExporter(cfg, c.m.name, id, group, env)
+		},
+	}
 	if unmirrored {
 		return con
 	}

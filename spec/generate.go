@@ -3,7 +3,6 @@ package spec
 import (
 	"strings"
 
-	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/gen"
 )
 
@@ -25,8 +24,5 @@ func (c *checker) connectGenerator(d *sourceDecl) connector {
 		return 0
 	}
 	cfg.Seed, cfg.Partitions, cfg.Rate, cfg.Count = uint64(num("seed")), int(num("partitions")), float64(num("rate")), num("count")
-	src := gen.New(cfg)
-	return connector{describe: src.Describe(), open: func(id string, env emitter.Env) (emitter.Emitter, error) {
-		return src.Open(id, framing(d.decode.kind), env)
-	}}
+	return plain(gen.New(cfg), d.decode.kind)
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,6 +68,17 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		}
 		if con.mirror != nil {
 			src.Mirror = func(env plan.Env) (txstate.Mirror, error) { return con.mirror(s.decl.name, env) }
+		}
+		if con.exporter != nil {
+			src.Exporter = func(env plan.Env, group string) (txstate.Mirror, error) {
+				return con.exporter(s.decl.name, group, env)
+			}
+		}
+		if con.survey != nil {
+			src.Survey = func(ctx context.Context, env plan.Env, q emitter.SurveyQuery) ([]emitter.Survey, error) {
+				env.Dir = p.dir
+				return con.survey(ctx, s.decl.name, env, q)
+			}
 		}
 		pl.Sources = append(pl.Sources, src)
 	}

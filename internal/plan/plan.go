@@ -104,6 +104,9 @@ type Source struct {
 	// Mirrored names what Mirror writes, for example a topic's offsets in a group: two sources that wrote the same
 	// would write over each other.
 	Mirrored []string
+	// Exporter makes what writes the source's positions on purpose to another place of the kind that Mirror writes to: the
+	// consumer group of the given name, its own if that is empty. It is a txstate.Exporting. nil: there is no such kind.
+	Exporter func(env Env, place string) (txstate.Mirror, error)
 	// Survey asks the source's servers without opening it; nil: it can't be asked.
 	Survey func(ctx context.Context, env Env, q emitter.SurveyQuery) ([]emitter.Survey, error)
 	// Check asks the source's servers how they are; nil: it can't be checked.
