@@ -237,6 +237,8 @@ type ReadWriter interface {
 type Static struct {
 	Name string
 	Open func(env Env) (emitter.Emitter, error)
+	// Check asks the table's source how it is; nil: it can't be checked.
+	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
 	// Build makes the table that tasks find in TaskContext.Statics. The records may be kept.
 	Build func(parts []StaticPart) (any, error)
 }
