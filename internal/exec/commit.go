@@ -67,6 +67,12 @@ func chainOf(before uint64, e *txstate.Entry) uint64 {
 	for _, s := range e.Statics {
 		d = d.text(s.Name).word(s.Digest)
 	}
+	if e.Reset {
+		d = d.word(seedReset)
+		for _, r := range e.Ranges {
+			d = d.text(r.Identity)
+		}
+	}
 	return d.sum()
 }
 

@@ -18,6 +18,7 @@ const (
 	seedInput  = 0x7472_6964_656e_7401
 	seedChange = 0x7472_6964_656e_7402
 	seedChain  = 0x7472_6964_656e_7403
+	seedReset  = 0x7472_6964_656e_7404
 )
 
 // digest folds 64-bit words, in order. Two sequences of different length or order differ.

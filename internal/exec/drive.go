@@ -74,6 +74,17 @@ func (x *Executor) DriveFrom(ctx context.Context, entries []txstate.Entry, from 
 				return err
 			}
 		}
+		if e.Reset {
+			for len(flying) > 0 {
+				if err := commit(); err != nil {
+					return err
+				}
+			}
+			if err := x.redo(ctx, e, e.Txid >= from); err != nil {
+				return err
+			}
+			continue
+		}
 		b := &batch.Batch{Txid: e.Txid, Attempt: e.Attempt, Time: e.Time, Seed: e.Seed, Idle: e.Idle, Joined: e.Joined}
 		for _, r := range e.Ranges {
 			b.Ranges = append(b.Ranges, r.Range)
