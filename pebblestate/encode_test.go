@@ -67,6 +67,14 @@ var (
 		Committed: goldenTime.Add(time.Second),
 		Took:      txstate.Durations{Plan: 1, Read: 2000, Process: 3_000_000, Commit: 4_000_000_000},
 	}
+	goldenReset = txstate.Entry{
+		Txid: 301, Attempt: batch.Attempt{Epoch: 5, N: 1}, Attempts: 1, Time: goldenTime, Reset: true, Chain: 0x5152535455565758,
+		Ranges: []txstate.RangeEntry{{
+			Range:     batch.Range{Partition: goldenPartition, Start: 1100, End: 40, Identity: "DeF", LeaderEpoch: batch.NoEpoch},
+			EventTime: txstate.NoTime,
+		}},
+		Watermarks: goldenEntry.Watermarks, Build: "v1.2.3 arm64", Plan: 0x6162636465666768, Committed: goldenTime,
+	}
 	goldenPosition = txstate.SavedPosition{
 		Position:  batch.Position{Partition: goldenPartition, Next: 1100, Identity: "AbC", LeaderEpoch: 5},
 		EventTime: txstate.NoTime, MovedAt: goldenTime, Txid: 300, Joined: 2,
@@ -75,6 +83,7 @@ var (
 
 func TestGolden(t *testing.T) {
 	golden(t, "entry", appendEntry(nil, &goldenEntry))
+	golden(t, "entry_reset", appendEntry(nil, &goldenReset))
 	golden(t, "position", appendPosition(nil, &goldenPosition))
 	golden(t, "position_key", positionKey(goldenPartition))
 	golden(t, "ledger_key", txidKey(kindLedger, 300))
