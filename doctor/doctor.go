@@ -6,6 +6,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -55,4 +56,16 @@ type Env struct {
 // what hung.
 type Checker interface {
 	Check(ctx context.Context, env Env) []Finding
+}
+
+// Of makes a finding of an error that stands in the way: at the level Error, with its cause and remedy.
+func Of(subject string, err error) Finding {
+	f := Finding{Level: Error, Subject: subject, Code: batch.CodeOf(err), Text: err.Error()}
+	if e, ok := errors.AsType[*batch.Error](err); ok {
+		f.Remedy = e.Remedy
+		if e.Err != nil {
+			f.Text = e.Err.Error()
+		}
+	}
+	return f
 }

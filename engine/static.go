@@ -6,6 +6,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
 )
@@ -28,13 +29,17 @@ func Static[K comparable, V any](p *Pipeline, name string, src emitter.Source, d
 		framing = emitter.CSV
 	}
 	t := Table[K, V]{p: p, index: len(p.statics)}
-	p.statics = append(p.statics, &plan.Static{
+	st := &plan.Static{
 		Name: name,
 		Open: func(env plan.Env) (emitter.Emitter, error) { return src.Open(name, framing, env) },
 		Build: func(parts []plan.StaticPart) (any, error) {
 			return buildTable(name, parts, dec, key)
 		},
-	})
+	}
+	if ch, ok := src.(doctor.Checker); ok {
+		st.Check = ch.Check
+	}
+	p.statics = append(p.statics, st)
 	p.describe("static table %s: %s, decode %s", name, src.Describe(), dec.Describe())
 	return t
 }

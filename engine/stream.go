@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/txstate"
@@ -68,6 +69,9 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 		def.plan.Survey = func(ctx context.Context, env plan.Env, q emitter.SurveyQuery) ([]emitter.Survey, error) {
 			return ss.Survey(ctx, id, framing, env, q)
 		}
+	}
+	if ch, ok := src.(doctor.Checker); ok {
+		def.plan.Check = ch.Check
 	}
 	for _, o := range opts {
 		o(def)

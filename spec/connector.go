@@ -7,6 +7,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	connect "github.com/tridentd/tridentd/connect/kafka"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/file"
 	"github.com/tridentd/tridentd/emitter/kafka"
@@ -20,6 +21,8 @@ type connector struct {
 	kafka    *kafka.Config // nil for other sources
 	// survey asks the source's servers; nil: it can't be asked.
 	survey func(ctx context.Context, id string, env emitter.Env, q emitter.SurveyQuery) ([]emitter.Survey, error)
+	// check asks the source's servers how they are; nil: it has none.
+	check func(ctx context.Context, env doctor.Env) []doctor.Finding
 	// exporter makes what writes the source's offsets to a group on purpose; nil: nothing can.
 	exporter func(id, group string, env emitter.Env) (txstate.Mirror, error)
 	// mirror makes what shows the source's committed offsets; nil: nothing does. mirrored names what that writes.
@@ -61,7 +64,12 @@ func fileConnector(paths *node, decode string) connector {
 
 // plain is the connector of a source that shows its offsets nowhere.
 func plain(src emitter.Surveyed, decode string) connector {
+	var check func(ctx context.Context, env doctor.Env) []doctor.Finding
+	if ch, ok := src.(doctor.Checker); ok {
+		check = ch.Check
+	}
 	return connector{
+		check:    check,
 		describe: src.Describe(),
 		open: func(id string, env emitter.Env) (emitter.Emitter, error) {
 			return src.Open(id, framing(decode), env)
@@ -152,6 +160,9 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 		open: func(id string, env emitter.Env) (emitter.Emitter, error) { return kafka.New(id, cfg, env) },
 		survey: func(ctx context.Context, id string, env emitter.Env, q emitter.SurveyQuery) ([]emitter.Survey, error) {
 			return kafka.Survey(ctx, cfg, id, env, q)
+		},
+		check: func(ctx context.Context, env doctor.Env) []doctor.Finding {
+			return connect.Check(ctx, cfg, !unmirrored, env)
 		},
 		exporter: func(id, group string, env emitter.Env) (txstate.Mirror, error) {
 			return connect.NewExporter(cfg, c.m.name, id, group, env)

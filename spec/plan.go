@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/kafka"
 	"github.com/tridentd/tridentd/internal/plan"
@@ -80,6 +81,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 				return con.survey(ctx, s.decl.name, env, q)
 			}
 		}
+		src.Check = p.checker(con)
 		pl.Sources = append(pl.Sources, src)
 	}
 	for _, o := range p.c.outputs {
@@ -87,7 +89,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	}
 	for i, s := range p.c.statics {
 		pl.Statics = append(pl.Statics, &plan.Static{
-			Name: s.decl.name, Build: s.build, Open: p.opener(s.decl.name, p.tables[i]),
+			Name: s.decl.name, Build: s.build, Open: p.opener(s.decl.name, p.tables[i]), Check: p.checker(p.tables[i]),
 		})
 	}
 	return pl, nil
@@ -97,6 +99,16 @@ func (p *Pipeline) opener(id string, c connector) func(plan.Env) (emitter.Emitte
 	return func(env plan.Env) (emitter.Emitter, error) {
 		env.Dir = p.dir
 		return c.open(id, env)
+	}
+}
+
+func (p *Pipeline) checker(c connector) func(context.Context, doctor.Env) []doctor.Finding {
+	if c.check == nil {
+		return nil
+	}
+	return func(ctx context.Context, env doctor.Env) []doctor.Finding {
+		env.Dir = p.dir
+		return c.check(ctx, env)
 	}
 }
 
