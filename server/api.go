@@ -37,6 +37,7 @@ func (s *Server) handler(socket bool) http.Handler {
 	mux.HandleFunc("GET /api/v1/states", s.states)
 	mux.HandleFunc("GET /api/v1/states/{name}", s.query)
 	mux.HandleFunc("GET /api/v1/ledger", s.ledger)
+	mux.HandleFunc("GET /api/v1/positions", s.positions)
 	if socket {
 		mux.HandleFunc("POST /api/v1/stop", s.stop)
 		if c, ok := s.backend.(Checkpointer); ok {
@@ -61,6 +62,7 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 /api/v1/states         its states
 /api/v1/states/NAME    the rows of a state; ?key=… selects by the key's leading fields
 /api/v1/ledger         committed batches; ?from=N&to=M
+/api/v1/positions      where the pipeline stands: what has committed
 `)
 }
 
