@@ -19,6 +19,7 @@ import (
 // backend shows a running pipeline to the server.
 type backend struct {
 	h      *engine.Handle
+	stop   func()                 // asks for the end of the process
 	listen atomic.Pointer[string] // set once the server has bound it
 }
 
@@ -99,7 +100,7 @@ func (b *backend) Ledger(ctx context.Context, from, to batch.Txid, emit func(*tx
 	return nil
 }
 
-func (b *backend) Stop() { b.h.Drain() }
+func (b *backend) Stop() { b.stop() }
 
 // observer counts for metrics and progress.
 type observer struct {

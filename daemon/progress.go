@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,22 +40,35 @@ const (
 func newProgress(w io.Writer, name string, obs *observer) *progress {
 	p := &progress{w: w, name: name, obs: obs, began: time.Now(), stopped: make(chan struct{})}
 	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
-		p.tty = true
-		p.pool = mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(redraw), mpb.WithWidth(32))
-		p.bar = p.pool.New(0, mpb.BarStyle().Lbound("").Filler("█").Tip("█").Padding("░").Rbound(""),
-			mpb.PrependDecorators(decor.Name(name+"  ")),
-			mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return "  " + p.figures() })),
-			mpb.BarRemoveOnComplete())
+		p.draw()
 	}
 	return p
 }
 
+// draw makes the bar.
+func (p *progress) draw() {
+	p.tty = true
+	p.pool = mpb.New(mpb.WithOutput(p.w), mpb.WithAutoRefresh(), mpb.WithRefreshRate(redraw), mpb.WithWidth(32))
+	p.bar = p.pool.New(0, mpb.BarStyle().Lbound("").Filler("█").Tip("█").Padding("░").Rbound(""),
+		mpb.PrependDecorators(decor.Name(p.name+"  ")),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return "  " + p.figures() })),
+		mpb.BarRemoveOnComplete())
+}
+
 // logs is where logs go, so that they don't run into the bar.
-func (p *progress) logs() io.Writer {
-	if p.tty {
-		return p.pool
+func (p *progress) logs() io.Writer { return logs{p} }
+
+type logs struct{ p *progress }
+
+// Write writes above the bar, as long as there is one.
+func (l logs) Write(b []byte) (int, error) {
+	if l.p.tty {
+		n, err := l.p.pool.Write(b)
+		if _, gone := errors.AsType[mpb.ErrDone[*mpb.Progress]](err); !gone {
+			return n, err
+		}
 	}
-	return p.w
+	return l.p.w.Write(b)
 }
 
 // follow shows progress until the run ends.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -102,72 +104,139 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	tuneMemory()
 	obs := &observer{metrics: server.NewMetrics(t.pipeline.Name())}
 	bar := newProgress(a.err, t.pipeline.Name(), obs)
+	defer bar.stop()
 	log := f.logger(bar.logs())
+	s, end := newStopper(ctx, log)
+	defer end()
+
+	var srv atomic.Pointer[server.Server]
 	h, err := engine.Start(context.WithoutCancel(ctx), t.pipeline, engine.Options{
 		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Fresh: f.fresh, Observer: obs,
+		BeforeClose: func() {
+			if srv := srv.Load(); srv != nil {
+				srv.EndReads()
+			}
+		},
 	})
 	if err != nil {
 		bar.stop()
-		return runError(err)
+		return a.hold(ctx, t, f, s, log, runError(err))
 	}
-	b := &backend{h: h}
-	srv, err := server.Start(server.Config{Backend: b, Metrics: obs.metrics, Listen: f.listen, Dir: h.Dir(), Logger: log})
+	s.passOn(h)
+	b := &backend{h: h, stop: s.ask}
+	serving, err := server.Start(server.Config{Backend: b, Metrics: obs.metrics, Listen: f.listen, Dir: h.Dir(), Logger: log})
 	if err != nil {
 		h.Drain()
 		bar.stop()
 		return runError(errors.Join(err, h.Wait()))
 	}
-	if addr := srv.Addr(); addr != "" {
+	srv.Store(serving)
+	if addr := serving.Addr(); addr != "" {
 		b.listen.Store(&addr)
 		log.Info("listening", "url", "http://"+addr)
 	}
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	ended := make(chan struct{})
-	defer close(ended)
-	held := make(chan struct{})
-	go stopOnSignal(ctx, signals, ended, held, h, log)
 
 	go bar.follow(h)
 	err = h.Wait()
 	bar.stop()
-	if err != nil && f.onStop == "hold" && runError(err).(*exitError).code == exitStop { //nolint:errorlint // runError returns just this type
+	if f.holds(err) {
 		log.Error("stopped for good; staying up until told to end", "error", err)
-		<-held
+		<-s.asked
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if cerr := srv.Close(closing); cerr != nil {
-		log.Warn("closing the HTTP interface", "error", cerr)
-	}
+	closeServer(ctx, serving, log)
 	fmt.Fprintln(a.err, bar.line())
 	return runError(err)
 }
 
-// stopOnSignal drains at the first signal (or when ctx ends) and ends the process at the second, or when the stop takes
-// too long. held is closed at the first.
-func stopOnSignal(ctx context.Context, signals <-chan os.Signal, ended <-chan struct{}, held chan<- struct{}, h *engine.Handle, log hclog.Logger) {
+// holds tells whether the process stays up after err.
+func (f *runFlags) holds(err error) bool {
+	e, ok := errors.AsType[*exitError](runError(err))
+	return f.onStop == "hold" && ok && e.code == exitStop
+}
+
+// hold stays up, if that is wanted, for a pipeline that didn't start, and returns err.
+func (a *app) hold(ctx context.Context, t *target, f *runFlags, s *stopper, log hclog.Logger, err error) error {
+	if !f.holds(err) {
+		return err
+	}
+	b := &idle{target: t, began: time.Now(), why: err, failed: true, stop: s.ask}
+	cfg := server.Config{Backend: b, Metrics: server.NewMetrics(t.pipeline.Name()), Listen: f.listen, Logger: log}
+	if info, serr := os.Stat(t.dir); serr == nil && info.IsDir() {
+		cfg.Dir = t.dir // for the socket
+	}
+	srv, serr := server.Start(cfg)
+	if serr != nil {
+		return errors.Join(err, serr)
+	}
+	log.Error("not started, for good; staying up until told to end", "error", err, "url", "http://"+srv.Addr())
+	<-s.asked
+	closeServer(ctx, srv, log)
+	return err
+}
+
+func closeServer(ctx context.Context, srv *server.Server, log hclog.Logger) {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := srv.Close(closing); err != nil {
+		log.Warn("closing the HTTP interface", "error", err)
+	}
+}
+
+// stopper passes on that the process is to end: by a signal, by the socket, or as its context ended.
+type stopper struct {
+	once  sync.Once
+	asked chan struct{} // closed when somebody has asked
+	ended chan struct{} // closed when the process is about to end
+}
+
+// newStopper listens for signals until end is called. A second signal ends the process at once, and so does a stop that takes
+// too long.
+func newStopper(ctx context.Context, log hclog.Logger) (s *stopper, end func()) {
+	s = &stopper{asked: make(chan struct{}), ended: make(chan struct{})}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go s.listen(ctx, signals, log)
+	return s, func() {
+		signal.Stop(signals)
+		close(s.ended)
+	}
+}
+
+// ask asks for the end, and returns at once.
+func (s *stopper) ask() { s.once.Do(func() { close(s.asked) }) }
+
+func (s *stopper) listen(ctx context.Context, signals <-chan os.Signal, log hclog.Logger) {
 	select {
-	case s := <-signals:
-		log.Info("stopping: finishing the batches in flight", "signal", s.String())
+	case sig := <-signals:
+		log.Info("stopping: finishing the batches in flight", "signal", sig.String())
 	case <-ctx.Done():
-	case <-ended:
+	case <-s.asked:
+	case <-s.ended:
 		return
 	}
-	close(held)
+	s.ask()
 	t := time.NewTimer(hardStop)
 	defer t.Stop()
-	go h.Drain() // whatever hangs, the process ends in time
 	select {
-	case s := <-signals:
-		log.Warn("ending at once: what was not committed is done by the next run", "signal", s.String())
+	case sig := <-signals:
+		log.Warn("ending at once: what was not committed is done by the next run", "signal", sig.String())
 	case <-t.C:
 		log.Error("the stop took too long: ending at once; what was not committed is done by the next run", "after", hardStop)
-	case <-ended:
+	case <-s.ended:
 		return
 	}
 	os.Exit(exitFailed)
+}
+
+// passOn drains h when the end is asked for.
+func (s *stopper) passOn(h *engine.Handle) {
+	go func() {
+		select {
+		case <-s.asked:
+			h.Drain() // whatever hangs, the process ends in time
+		case <-h.Done():
+		}
+	}()
 }
 
 // tuneMemory trades memory for less work of the garbage collector, within half of what the machine has, unless the

@@ -10,11 +10,9 @@ import (
 // batch's txid. Batches that commit wait for it, which takes milliseconds: what doesn't change any more is shared by
 // hard links, where dir lies on the store's device.
 func (h *Handle) Checkpoint(ctx context.Context, dir string) (batch.Txid, error) {
-	h.mu.Lock()
-	db := h.db
-	h.mu.Unlock()
-	if db == nil {
-		return 0, errEnded
+	db, err := h.asked()
+	if err != nil {
+		return 0, err
 	}
 	return db.Checkpoint(ctx, dir)
 }

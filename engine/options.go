@@ -28,6 +28,9 @@ type Options struct {
 	Fresh bool
 	// CacheBytes bounds the store's block cache. Default: 64 MiB.
 	CacheBytes int64
+	// BeforeClose is called when the run has ended, before the store is closed: whoever still reads a Snapshot must give it up
+	// then, as closing waits for that, and fails in the end. May be nil.
+	BeforeClose func()
 	// Observer is told what happens, for metrics. It must not block. May be nil.
 	Observer Observer
 }

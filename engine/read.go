@@ -37,12 +37,11 @@ type windowedKey interface{ decode(key []byte) error }
 
 // Snapshot returns a view of all states as of the last committed batch. The caller closes it.
 func (h *Handle) Snapshot() (*pebblestate.Snapshot, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.db == nil {
-		return nil, errEnded
+	db, err := h.asked()
+	if err != nil {
+		return nil, err
 	}
-	return h.db.Snapshot()
+	return db.Snapshot()
 }
 
 // ReadState returns all rows of a state as of the txid that it also returns. K is the type of the group's key,

@@ -44,8 +44,11 @@ type Handle struct {
 	done  chan struct{}
 	err   error // valid after done
 
+	reopening sync.Mutex // held while the store is opened again; taken before mu
+
 	mu      sync.Mutex
-	db      *pebblestate.DB
+	db      *pebblestate.DB // nil while it is opened again, and once it is closed
+	closed  bool            // the store is closed for good
 	exec    *exec.Executor // nil until the sources have been opened
 	run     *runner.Runner // nil until then
 	mirrors []txstate.Mirror
@@ -53,7 +56,9 @@ type Handle struct {
 	drain   chan struct{} // closed by Drain
 	opening error         // what keeps the sources from being opened
 	since   time.Time     // of opening
+	ended   time.Time     // zero until the run has ended
 	last    *txstate.Entry
+	epoch   batch.Epoch               // that the store holds
 	txid    batch.Txid                // the last committed
 	moved   chan struct{}             // closed, and made anew, when txid rises
 	targets map[batch.Partition]int64 // of a bounded run
@@ -75,9 +80,17 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 	if h.db, err = h.open(ctx); err != nil {
 		return nil, err
 	}
+	snap, err := h.db.Store().Load(ctx)
+	if err != nil {
+		return nil, errors.Join(err, h.db.Close())
+	}
+	h.txid, h.epoch = snap.Txid, snap.Epoch
 	go func() {
 		defer close(h.done)
 		h.err = h.serve(ctx)
+		h.mu.Lock()
+		h.ended = time.Now()
+		h.mu.Unlock()
 	}()
 	return h, nil
 }
@@ -141,16 +154,27 @@ func (h *Handle) Drain() {
 
 // Entries iterates over committed ledger entries with from <= txid <= to, in order; to = 0 means to the last.
 func (h *Handle) Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[txstate.Entry, error] {
-	h.mu.Lock()
-	db := h.db
-	h.mu.Unlock()
-	if db == nil {
-		return func(yield func(txstate.Entry, error) bool) { yield(txstate.Entry{}, errEnded) }
+	db, err := h.asked()
+	if err != nil {
+		return func(yield func(txstate.Entry, error) bool) { yield(txstate.Entry{}, err) }
 	}
 	return db.Store().Entries(ctx, from, to)
 }
 
 var errEnded = errors.New("the pipeline has ended")
+
+// asked returns the store for somebody who asks something of it.
+func (h *Handle) asked() (*pebblestate.DB, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.db != nil:
+		return h.db, nil
+	case h.closed:
+		return nil, errEnded
+	}
+	return nil, batch.NewError(batch.Transient, batch.CodeUnavailable, "ask", errors.New("the store is being opened again after a failed write"), "ask again in a moment")
+}
 
 // Dir is the pipeline's data directory.
 func (h *Handle) Dir() string { return h.dir }
@@ -172,8 +196,11 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 	defer func() {
 		h.mu.Lock()
 		db := h.db
-		h.db, h.run = nil, nil
+		h.db, h.run, h.closed = nil, nil, true
 		h.mu.Unlock()
+		if h.o.BeforeClose != nil {
+			h.o.BeforeClose()
+		}
 		if db != nil {
 			err = errors.Join(err, db.Close())
 		}
@@ -211,7 +238,7 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 		return err
 	}
 	h.mu.Lock()
-	h.exec, h.run = x, r
+	h.exec, h.run, h.epoch = x, r, snap.Epoch
 	h.mu.Unlock()
 	h.o.Observer.Resumed(snap.Txid)
 	h.advance(snap.Txid)
@@ -311,16 +338,8 @@ func (h *Handle) setOpening(err error) {
 
 // openSources returns the executor with its sources open; nil if the run was drained before they were.
 func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snapshot, error) {
-	// A drain ends an attempt to open that hangs.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-h.drain:
-			cancel(errDrained)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, cancel := h.untilDrained(ctx)
+	defer cancel()
 	var x *exec.Executor
 	var snap txstate.Snapshot
 	guarded := false
@@ -358,13 +377,31 @@ func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snaps
 
 var errDrained = errors.New("the run was told to stop")
 
+// untilDrained returns a context that a drain ends, too: for calls that may hang.
+func (h *Handle) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-h.drain:
+			cancel(errDrained)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // aim asks the sources for their ends: what a bounded run runs to.
 func (h *Handle) aim(ctx context.Context, x *exec.Executor) error {
+	ctx, cancel := h.untilDrained(ctx)
+	defer cancel()
 	var targets map[batch.Partition]int64
 	ok, err := h.retry(ctx, "asking the sources for their ends", func() (err error) {
 		targets, err = x.Ends(ctx)
 		return err
 	})
+	if errors.Is(err, errDrained) {
+		err = nil
+	}
 	if err != nil || !ok {
 		return err
 	}
@@ -406,21 +443,32 @@ func (h *Handle) store(ctx context.Context) (*pebblestate.DB, error) {
 	return h.reopen(ctx)
 }
 
-// reopen opens the database again after a write of unknown outcome.
+// reopen opens the database again after a write of unknown outcome. Whoever asks about the run meanwhile isn't kept waiting.
 func (h *Handle) reopen(ctx context.Context) (*pebblestate.DB, error) {
+	h.reopening.Lock()
+	defer h.reopening.Unlock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.db != nil {
-		if err := h.db.Close(); err != nil {
+	old := h.db
+	h.db = nil
+	h.mu.Unlock()
+	if old != nil {
+		if err := old.Close(); err != nil {
 			h.log.Warn("closing the store after a failed write", "error", err)
 		}
-		h.db = nil
 	}
 	db, err := h.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h.db = db
+	h.mu.Lock()
+	closed := h.closed
+	if !closed {
+		h.db = db
+	}
+	h.mu.Unlock()
+	if closed { // the run has given up waiting
+		return nil, errors.Join(errEnded, db.Close())
+	}
 	return db, nil
 }
 

@@ -50,9 +50,9 @@ type PartitionStatus struct {
 func (h *Handle) Status() Status {
 	h.mu.Lock()
 	st := Status{
-		Pipeline: h.plan.Name, Dir: h.dir, Began: h.began, Last: h.last, Draining: h.drained,
+		Pipeline: h.plan.Name, Dir: h.dir, Began: h.began, Last: h.last, Draining: h.drained, Epoch: h.epoch, Txid: h.txid,
 	}
-	opening, since, x, r := h.opening, h.since, h.exec, h.run
+	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
 	mirrors := h.mirrors
 	h.mu.Unlock()
 	for _, m := range mirrors {
@@ -61,11 +61,8 @@ func (h *Handle) Status() Status {
 	select {
 	case <-h.done:
 		st.Reasons = append(st.Reasons, "the pipeline has ended")
-		if h.last != nil {
-			st.Txid = h.last.Txid
-		}
 		if h.err != nil {
-			st.Failure, st.Failing, st.Reasons = h.err, true, []string{h.err.Error()}
+			st.Failure, st.FailureSince, st.Failing, st.Reasons = h.err, h.ended, true, []string{h.err.Error()}
 		}
 		return st
 	default:
@@ -75,7 +72,7 @@ func (h *Handle) Status() Status {
 		case opening != nil:
 			st.Failure, st.FailureSince, st.Failing = opening, since, true
 			st.Reasons = append(st.Reasons, opening.Error())
-		case st.Draining:
+		case st.Draining || closed:
 			st.Reasons = append(st.Reasons, "stopping")
 		default:
 			st.Reasons = append(st.Reasons, "the sources are being opened")

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,12 +115,17 @@ func (s *Server) states(w http.ResponseWriter, r *http.Request) {
 func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	keys := r.URL.Query()["key"]
-	out := newStream(w)
+	if s.reads.Err() != nil {
+		s.fail(w, context.Cause(s.reads))
+		return
+	}
+	out, ctx, done := s.reading(w, r)
+	defer done()
 	var rows rowEncoder = &jsonRows{stream: out}
 	if r.Header.Get("Accept") == rowsType {
 		rows = &binaryRows{stream: out}
 	}
-	err := s.backend.Query(r.Context(), name, keys, rows)
+	err := s.backend.Query(ctx, name, keys, rows)
 	switch {
 	case err == nil && !out.begun:
 		panic("server: Backend.Query returned without Begin")
@@ -144,10 +150,15 @@ func (s *Server) ledger(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	out := newStream(w)
+	if s.reads.Err() != nil {
+		s.fail(w, context.Cause(s.reads))
+		return
+	}
+	out, ctx, done := s.reading(w, r)
+	defer done()
 	list := jsonList{stream: out}
 	enc := json.NewEncoder(out)
-	err = s.backend.Ledger(r.Context(), from, to, func(e *txstate.Entry) error {
+	err = s.backend.Ledger(ctx, from, to, func(e *txstate.Entry) error {
 		if err := list.next(); err != nil {
 			return err
 		}
@@ -220,12 +231,28 @@ type stream struct {
 	buf   *bufio.Writer
 	begun bool // begin was called
 	sent  bool // a part has left the buffer: the answer can't become another one any more
+	reads context.Context
 }
 
 const streamBuffer = 64 << 10
 
-func newStream(w http.ResponseWriter) *stream {
-	s := &stream{w: w, ctl: http.NewResponseController(w)}
+// reading begins an answer that is read from the store. Its context ends, and a reader that hangs is cut off, with
+// EndReads.
+func (s *Server) reading(w http.ResponseWriter, r *http.Request) (*stream, context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	out := newStream(w, s.reads)
+	stop := context.AfterFunc(s.reads, func() {
+		cancel(context.Cause(s.reads))
+		_ = out.ctl.SetWriteDeadline(time.Now()) // as in progressWriter
+	})
+	return out, ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+func newStream(w http.ResponseWriter, reads context.Context) *stream {
+	s := &stream{w: w, ctl: http.NewResponseController(w), reads: reads}
 	s.buf = bufio.NewWriterSize(progressWriter{s}, streamBuffer)
 	return s
 }
@@ -249,6 +276,9 @@ func (s *stream) abort() {
 type progressWriter struct{ s *stream }
 
 func (p progressWriter) Write(b []byte) (int, error) {
+	if p.s.reads.Err() != nil {
+		return 0, context.Cause(p.s.reads)
+	}
 	p.s.sent = true
 	// Not every ResponseWriter has deadlines (those of tests don't); the server's default holds then.
 	_ = p.s.ctl.SetWriteDeadline(time.Now().Add(writeTimeout))

@@ -27,6 +27,7 @@ type fakeBackend struct {
 	stops   atomic.Int32
 	block   chan struct{} // if not nil, Query waits for it after its first row
 	reached chan struct{} // closed when Query waits
+	ended   chan struct{} // if not nil, receives the end of a Query
 }
 
 var wordColumns = []state.Column{
@@ -74,6 +75,9 @@ func (b *fakeBackend) States(context.Context) ([]state.Schema, error) {
 }
 
 func (b *fakeBackend) Query(_ context.Context, name string, keys []string, w RowWriter) error {
+	if b.ended != nil {
+		defer func() { b.ended <- struct{}{} }()
+	}
 	if name != "counts" {
 		return NotFound(fmt.Errorf("no state %q", name))
 	}

@@ -70,6 +70,9 @@ type Server struct {
 	sock    *socket
 	servers []*http.Server
 	served  chan struct{} // receives once for each of servers when it has ended
+	// What is read from the store ends with it; see EndReads.
+	reads    context.Context
+	endReads context.CancelCauseFunc
 }
 
 // Start binds HTTP and the socket and serves both in the background.
@@ -81,6 +84,7 @@ func Start(cfg Config) (*Server, error) {
 	if s.log == nil {
 		s.log = hclog.NewNullLogger()
 	}
+	s.reads, s.endReads = context.WithCancelCause(context.Background())
 	s.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if cfg.Metrics != nil {
 		cfg.Metrics.watch(cfg.Backend)
@@ -116,6 +120,12 @@ func Start(cfg Config) (*Server, error) {
 
 // Addr is host:port of HTTP, or empty if it is off.
 func (s *Server) Addr() string { return s.addr }
+
+// EndReads cuts off the queries and ledgers that are being read, and refuses others: the store is about to be closed. A
+// reader is told so, or finds its connection broken off.
+func (s *Server) EndReads() { s.endReads(errEnding) }
+
+var errEnding = batch.NewError(batch.Transient, batch.CodeUnavailable, "ask", errors.New("the pipeline is ending"), "ask again when it has ended, or has been started again")
 
 // Close lets running requests end, until ctx is done, then cuts off what is left, and removes the socket.
 func (s *Server) Close(ctx context.Context) error {
