@@ -47,6 +47,7 @@ type Env struct {
 	Source   string // the source's id; empty for what isn't a source
 	Dir      string // what relative paths are relative to; empty: the working directory
 	Locked   bool   // the pipeline runs under a lock, so that its offsets go through transactions
+	Running  bool   // a process runs the pipeline at the moment, so that positions move
 	Logger   hclog.Logger
 	// Positions are those that the store holds of the source; nil if there is no store yet.
 	Positions []batch.Position

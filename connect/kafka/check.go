@@ -81,7 +81,7 @@ func checkShown(ctx context.Context, cfg kafka.Config, group string, env doctor.
 		case env.Positions == nil && s.Txid > 0:
 			add(doctor.Error, batch.CodeStoreMissing, "name the right --data, or restore a savepoint; run --fresh starts over",
 				"shows that this pipeline has run up to txid %d, and the data directory is empty", s.Txid)
-		case stored && s.Next > has:
+		case stored && s.Next > has && !env.Running:
 			add(doctor.Warn, batch.CodeGroupAhead, "make sure that the pipeline doesn't run from another data directory too",
 				"holds %d for %s, written at txid %d; the store stands at %d", s.Next, where, s.Txid, has)
 		}

@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/doctor"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/server"
+)
+
+// Below these bounds of free space a device is spoken of. Compactions need room for a while that they give back.
+const (
+	littleSpace = 1 << 30
+	noSpace     = 64 << 20
+)
+
+// store is what a data directory tells.
+type store struct {
+	findings  []doctor.Finding
+	positions []batch.Position // nil: there is no store
+	running   bool
+}
+
+// checkStore looks at a data directory: by the daemon that works in it, if there is one.
+func checkStore(ctx context.Context, t *target) store {
+	subject := "data " + t.dir
+	client, err := server.Dial(t.dir)
+	if err == nil {
+		defer client.Close()
+		st, err := client.Status(ctx)
+		if err != nil {
+			return store{findings: []doctor.Finding{doctor.Of(subject, fmt.Errorf("a process works in it, and doesn't answer: %w", err))}, running: true}
+		}
+		return runningStore(subject, &st)
+	}
+	if !errors.Is(err, server.ErrNotRunning) {
+		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
+	}
+	if !pebblestate.Exists(t.dir) {
+		return store{findings: []doctor.Finding{newStore(subject, t.dir)}}
+	}
+	return storeAtRest(ctx, t, subject)
+}
+
+func storeAtRest(ctx context.Context, t *target, subject string) store {
+	db, err := openAtRest(ctx, t.dir)
+	if err != nil {
+		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
+	}
+	defer db.Close() //nolint:errcheck // nothing was written
+	if p := db.Pipeline(); p != t.pipeline.Name() {
+		return store{findings: []doctor.Finding{{
+			Level: doctor.Error, Subject: subject, Code: batch.CodeStoreForeign, Text: fmt.Sprintf("belongs to pipeline %s", p), Remedy: "give each pipeline a name of its own",
+		}}}
+	}
+	snap, err := db.Store().Load(ctx)
+	if err != nil {
+		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
+	}
+	s := store{positions: []batch.Position{}}
+	for _, p := range snap.Positions {
+		s.positions = append(s.positions, p.Position)
+	}
+	f := doctor.Finding{Subject: subject, Text: fmt.Sprintf("opens, at rest, committed txid %d", snap.Txid)}
+	if err := mayWrite(t.dir); err != nil {
+		f.Level, f.Code, f.Text, f.Remedy = doctor.Error, doctor.CodeNotWritable, "can't be written to: "+reason(err), "give this user the right to write there"
+	}
+	s.findings = append(s.findings, f)
+	return s
+}
+
+// runningStore is what the daemon says of itself.
+func runningStore(subject string, st *server.Status) store {
+	s := store{running: true, positions: []batch.Position{}}
+	f := doctor.Finding{Subject: subject, Text: fmt.Sprintf("process %d works in it, committed txid %d", st.PID, st.Committed)}
+	if !st.Ready {
+		f.Level, f.Code = doctor.Warn, batch.CodeUnavailable
+		f.Text += "; not ready: " + strings.Join(st.Reasons, "; ")
+		f.Remedy = "see tridentd status, and what is said below"
+		if st.Failing {
+			f.Level = doctor.Error
+		}
+	}
+	if e := st.LastError; e != nil && !st.Ready {
+		f.Code = batch.Code(e.Code)
+	}
+	s.findings = append(s.findings, f)
+	for _, m := range st.Mirrors {
+		if m.Error != nil {
+			s.findings = append(s.findings, doctor.Finding{
+				Level: doctor.Warn, Subject: m.Name, Code: batch.Code(m.Error.Code), Text: "not up to date: " + m.Error.Message, Remedy: m.Error.Remedy,
+			})
+		}
+	}
+	for _, p := range st.Partitions {
+		if p.Committed >= 0 {
+			id := batch.Partition{Source: p.Source, Topic: p.Topic, Number: p.Partition}
+			s.positions = append(s.positions, batch.Position{Partition: id, Next: p.Committed, LeaderEpoch: batch.NoEpoch})
+		}
+	}
+	return s
+}
+
+// newStore tells whether the first run will be able to make the directory.
+func newStore(subject, dir string) doctor.Finding {
+	f := doctor.Finding{Subject: subject, Text: "nothing yet: the first run makes it"}
+	parent := existing(dir)
+	info, err := os.Stat(parent)
+	switch {
+	case err != nil:
+	case !info.IsDir():
+		err = fmt.Errorf("%s is no directory", parent)
+	default:
+		err = mayWrite(parent)
+	}
+	if err != nil {
+		f.Level, f.Code, f.Text, f.Remedy = doctor.Error, doctor.CodeNotWritable, "can't be made: "+parent+": "+reason(err), "give this user the right to write there, or name another --data"
+	}
+	return f
+}
+
+// existing is the nearest directory above that is there.
+func existing(dir string) string {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "."
+	}
+	for {
+		if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return dir
+		}
+		dir = up
+	}
+}
+
+func reason(err error) string {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
+// checkSpace looks at the device that holds the data.
+func checkSpace(dir string) []doctor.Finding {
+	free, size, known := spaceOf(existing(dir))
+	if !known {
+		return nil
+	}
+	f := doctor.Finding{Subject: "disk", Text: fmt.Sprintf("%s of %s free", doctor.Bytes(clamp(free)), doctor.Bytes(clamp(size)))}
+	if free < littleSpace {
+		f.Level, f.Code, f.Remedy = doctor.Warn, doctor.CodeSpace, "free some space, or name a --data on another device"
+		if free < noSpace {
+			f.Level = doctor.Error
+		}
+	}
+	return []doctor.Finding{f}
+}
+
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// checkMemory compares what a run may use with what the pipeline's batches may hold.
+func checkMemory(limits plan.Limits) []doctor.Finding {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		if limit = memoryTotal() / 2; limit == 0 {
+			return nil
+		}
+	}
+	flight := limits.MaxBytes
+	if flight == 0 {
+		flight = plan.DefaultMaxBytes
+	}
+	f := doctor.Finding{Subject: "memory", Text: fmt.Sprintf("a run may use %s, of which %s for batches in flight", doctor.Bytes(limit), doctor.Bytes(flight))}
+	if need := 3*flight + 64<<20; limit < need {
+		f.Level, f.Code = doctor.Warn, doctor.CodeMemory
+		f.Text += fmt.Sprintf(": with less than %s there is little room for states", doctor.Bytes(need))
+		f.Remedy = "lower batch.max_bytes, or give the process more memory"
+	}
+	return []doctor.Finding{f}
+}
