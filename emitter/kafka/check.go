@@ -37,22 +37,18 @@ func Check(ctx context.Context, cfg Config, opts CheckOptions, env doctor.Env) [
 	if cfg.Timeout == 0 || cfg.Timeout > checkTimeout {
 		cfg.Timeout = checkTimeout
 	}
-	// What fails is a finding: the client needn't log it too.
-	e, err := New(env.Source, cfg, emitter.Env{Logger: hclog.NewNullLogger()})
-	if err != nil {
+	c := &checker{cfg: cfg, opts: opts, env: env, now: time.Now()}
+	defer c.close(ctx)
+	if err := c.open(cfg.Brokers); err != nil {
 		return []doctor.Finding{doctor.Of("kafka", err)}
 	}
-	defer e.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has been used for questions only
-	if e.client, err = kgo.NewClient(e.opts...); err != nil {
-		return []doctor.Finding{doctor.Of("kafka", configError("kafka", "correct the client's options", "%w", err))}
-	}
-	c := &checker{e: e, opts: opts, env: env, now: time.Now()}
 	return c.check(ctx)
 }
 
 // checker is one check of a source's cluster.
 type checker struct {
-	e    *Emitter
+	cfg  Config
+	e    *Emitter // never opened; its client asks the brokers that answer
 	opts CheckOptions
 	env  doctor.Env
 	now  time.Time
@@ -69,9 +65,31 @@ type address struct {
 	fault *fault
 }
 
+// open makes the client of a check anew, for these addresses.
+func (c *checker) open(brokers []string) error {
+	cfg := c.cfg
+	cfg.Brokers = brokers
+	// What fails is a finding: the client needn't log it too.
+	e, err := New(c.env.Source, cfg, emitter.Env{Logger: hclog.NewNullLogger()})
+	if err != nil {
+		return err
+	}
+	if e.client, err = kgo.NewClient(e.opts...); err != nil {
+		return configError("kafka", "correct the client's options", "%w", err)
+	}
+	c.e = e
+	return nil
+}
+
+func (c *checker) close(ctx context.Context) {
+	if c.e != nil {
+		c.e.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has been used for questions only
+	}
+}
+
 func (c *checker) check(ctx context.Context) []doctor.Finding {
 	var all []*address
-	for _, b := range c.e.cfg.Brokers {
+	for _, b := range c.cfg.Brokers {
 		if !slices.ContainsFunc(all, func(a *address) bool { return a.addr == b }) {
 			all = append(all, &address{addr: b, node: -1, seed: true})
 		}
@@ -86,6 +104,16 @@ func (c *checker) check(ctx context.Context) []doctor.Finding {
 	told := c.told(meta, all)
 	c.probeAll(ctx, told)
 	all = append(all, told...)
+	var well []string
+	for _, a := range all {
+		if a.fault == nil && a.seed {
+			well = append(well, a.addr)
+		}
+	}
+	c.close(ctx)
+	if err := c.open(well); err != nil {
+		return append(c.brokers(all, meta, nil), doctor.Of("kafka", err))
+	}
 
 	topics, lead := c.topics(ctx)
 	findings := c.brokers(all, meta, lead)
@@ -159,10 +187,9 @@ func leads(n int) string {
 func (c *checker) wellText(a *address, meta *kmsg.MetadataResponse) string {
 	text := versionText(a.versions)
 	if a.node >= 0 {
-		text += fmt.Sprintf(", broker %d of %s", a.node, count(len(meta.Brokers), "broker"))
-	} else {
-		text += ", " + count(len(meta.Brokers), "broker") + " behind it"
+		text += fmt.Sprintf(", id %d", a.node)
 	}
+	text += ", cluster of " + count(len(meta.Brokers), "broker")
 	if s := c.e.cfg.SASL; s.Mechanism != "" {
 		if s.User != "" {
 			text += fmt.Sprintf(", lets user %s in (%s)", s.User, s.Mechanism)
@@ -191,10 +218,13 @@ func (c *checker) group(ctx context.Context) []doctor.Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	f := doctor.Finding{Subject: "kafka group " + c.opts.Group, Text: "may be read and written"}
-	members, err := c.members(ctx)
-	if err == nil {
-		err = c.mayCommit(ctx)
-	}
+	var members []string
+	err := patiently(ctx, func() (err error) {
+		if members, err = c.members(ctx); err != nil {
+			return err
+		}
+		return c.mayCommit(ctx)
+	})
 	switch {
 	case err != nil:
 		f = c.groupFault(f.Subject, err)
@@ -208,6 +238,20 @@ func (c *checker) group(ctx context.Context) []doctor.Finding {
 		findings = append(findings, c.transactions(ctx))
 	}
 	return findings
+}
+
+// patiently asks again while there is no coordinator: the first question about any group or transaction makes a cluster
+// create the topic that needs one.
+func patiently(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if !errors.Is(err, kerr.CoordinatorNotAvailable) && !errors.Is(err, kerr.CoordinatorLoadInProgress) && !errors.Is(err, kerr.NotCoordinator) {
+			return err
+		}
+		if sleep(ctx, minBackoff) != nil {
+			return err
+		}
+	}
 }
 
 // groupFault says why a group can't be used. What a run can't write it tries again, so that it is a warning, but a right
@@ -288,10 +332,11 @@ func (c *checker) mayCommit(ctx context.Context) error {
 		return err
 	}
 	switch err := kerr.ErrorForCode(resp.ErrorCode); {
-	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.InvalidGroupID), errors.Is(err, kerr.CoordinatorNotAvailable):
+	case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.GroupIDNotFound):
+		return nil
+	default:
 		return err
 	}
-	return nil // that there is no such member
 }
 
 // nobody is the name of a member that no group has.
@@ -304,10 +349,13 @@ func (c *checker) transactions(ctx context.Context) doctor.Finding {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID = c.opts.TransactionalID
 	req.ProducerID, req.ProducerEpoch = noProducer, 0
-	resp, err := req.RequestWith(ctx, c.e.client)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
+	err := patiently(ctx, func() error {
+		resp, err := req.RequestWith(ctx, c.e.client)
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(resp.ErrorCode)
+	})
 	switch {
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		f.Level, f.Code, f.Text = doctor.Error, batch.CodeUnauthorized, "this user may not use the transactional id"
