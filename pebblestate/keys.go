@@ -24,6 +24,7 @@ var (
 	keyEpoch     = []byte{kindMeta, 'e', 'p', 'o', 'c', 'h'}
 	keyCommitted = []byte{kindMeta, 'c', 'o', 'm', 'm', 'i', 't', 't', 'e', 'd'}
 	keyTrimmed   = []byte{kindMeta, 't', 'r', 'i', 'm', 'm', 'e', 'd'}
+	keyIdentity  = []byte{kindMeta, 'i', 'd', 'e', 'n', 't', 'i', 't', 'y'}
 )
 
 func stateKey(name string) []byte { return append([]byte{kindState}, name...) }
