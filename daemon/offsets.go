@@ -26,6 +26,7 @@ func (a *app) offsetsCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(a.offsetsShowCommand(), a.offsetsResetCommand(), a.offsetsExportCommand())
 	return cmd
 }
 

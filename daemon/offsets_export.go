@@ -1,0 +1,172 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/server"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+func (a *app) offsetsExportCommand() *cobra.Command {
+	var data, to string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "export FILE --to group[:NAME]|zookeeper|file:PATH",
+		Short: "Write what has committed to a consumer group, ZooKeeper or a file, on purpose",
+		Long: "export writes the committed positions over whatever is there, also backwards: so that another consumer can take over, or a\n" +
+			"group or ZooKeeper that went wrong matches the store again. Where the running pipeline itself writes, it is refused.\n" +
+			"file:- is standard output.",
+		Example: "  tridentd offsets export flights.yaml --to group:flights-app\n  tridentd offsets export flights.yaml --to file:positions.json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind, place, _ := strings.Cut(to, ":")
+			switch {
+			case to == "":
+				return usagef("say where to: --to group, group:NAME, zookeeper or file:PATH")
+			case kind != "group" && to != "zookeeper" && (kind != "file" || place == ""):
+				return usagef("--to %q: it is group, group:NAME, zookeeper or file:PATH", to)
+			}
+			t, rest, err := a.resolve(args, data)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return usagef("unexpected argument %q", rest[0])
+			}
+			ctx, cancel := within(cmd.Context(), timeout)
+			defer cancel()
+			pl, err := t.pipeline.Plan()
+			if err != nil {
+				return usage(err)
+			}
+			st, err := stands(ctx, t)
+			if err != nil {
+				return err
+			}
+			if len(st.positions) == 0 {
+				return usagef("%s holds no positions: the pipeline hasn't run with this --data", t.dir)
+			}
+			switch kind {
+			case "group":
+				return a.exportGroup(ctx, pl, &st, place)
+			case "zookeeper":
+				return a.exportKeeper(ctx, pl, &st)
+			}
+			return a.exportFile(pl, &st, place)
+		},
+	}
+	dataFlag(cmd, &data)
+	timeoutFlag(cmd, &timeout)
+	cmd.Flags().StringVar(&to, "to", "", "group (the pipeline's own), group:NAME, zookeeper or file:PATH")
+	return cmd
+}
+
+func errExportRunning(pl *plan.Plan, what string) error {
+	return fmt.Errorf("pipeline %s is running and keeps %s itself: stop it, then export", pl.Name, what)
+}
+
+// exportGroup writes the positions of all sources that read Kafka to a group: the named one, or their own.
+func (a *app) exportGroup(ctx context.Context, pl *plan.Plan, st *standing, group string) error {
+	env := plan.Env{Logger: hclog.NewNullLogger()}
+	done := 0
+	for _, s := range pl.Sources {
+		if s.Exporter == nil {
+			continue
+		}
+		m, err := s.Exporter(env, group)
+		if err != nil {
+			return err
+		}
+		if st.running && s.Mirror != nil {
+			own, err := s.Mirror(env)
+			if err != nil {
+				return errors.Join(err, closeMirror(ctx, m))
+			}
+			if own != nil {
+				same := own.Name() == m.Name()
+				if err := closeMirror(ctx, own); err != nil || same {
+					if same {
+						err = errExportRunning(pl, m.Name())
+					}
+					return errors.Join(err, closeMirror(ctx, m))
+				}
+			}
+		}
+		if err := a.export(ctx, m, st, st.of(s.ID, false)); err != nil {
+			return err
+		}
+		done++
+	}
+	if done == 0 {
+		return usagef("pipeline %s reads no Kafka: there is nothing for a consumer group", pl.Name)
+	}
+	return nil
+}
+
+func (a *app) exportKeeper(ctx context.Context, pl *plan.Plan, st *standing) error {
+	k := pl.Keeper
+	if k == nil || k.Record == nil {
+		return usagef("pipeline %s names no ZooKeeper", pl.Name)
+	}
+	if st.running {
+		return errExportRunning(pl, k.Describe)
+	}
+	m, err := k.Record(plan.Env{Logger: hclog.NewNullLogger()})
+	if err != nil {
+		return err
+	}
+	return a.export(ctx, m, st, st.positions)
+}
+
+// export writes positions to a mirror, and ends that.
+func (a *app) export(ctx context.Context, m txstate.Mirror, st *standing, positions []txstate.SavedPosition) (err error) {
+	defer func() { err = errors.Join(err, closeMirror(ctx, m)) }()
+	e, ok := m.(txstate.Exporting)
+	if !ok {
+		return fmt.Errorf("%s can't be written to on purpose", m.Name())
+	}
+	if err := e.Export(ctx, st.txid, st.epoch, positions); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "%s: %d partitions written, as of txid %d\n", m.Name(), len(positions), st.txid)
+	return nil
+}
+
+// exportFile writes the positions as JSON, in place of a file that is there.
+func (a *app) exportFile(pl *plan.Plan, st *standing, path string) error {
+	ps := server.PositionsOf(pl.Name, &txstate.Snapshot{Txid: st.txid, Epoch: st.epoch, Positions: st.positions})
+	ps.Positions = slices.DeleteFunc(ps.Positions, func(p server.Position) bool { return p.Topic == "" })
+	b, err := json.MarshalIndent(ps, "", "  ")
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if path == "-" {
+		_, err := a.out.Write(b)
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(b)
+	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	fmt.Fprintf(a.err, "%s: %d partitions written, as of txid %d\n", path, len(ps.Positions), st.txid)
+	return nil
+}
