@@ -155,7 +155,7 @@ func (a *app) printLag(st *standing, all []surveyed, format string, now time.Tim
 		}
 		err := p.Row([]value.Value{
 			value.StringOf(l.Source), value.StringOf(l.Topic), value.IntOf(int64(l.Number)),
-			known(l.committed), known(l.end), known(l.lag), known(l.heldBack), when, age, value.StringOf(l.note),
+			known(l.committed), known(l.end), known(l.lag), known(l.heldBack), when, age, noted(l.note),
 		})
 		if err != nil {
 			return err

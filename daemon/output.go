@@ -2,11 +2,11 @@ package daemon
 
 import (
 	"bufio"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -47,9 +47,18 @@ func newPrinter(format string, w io.Writer) rowPrinter {
 	case formatJSON:
 		return &jsonPrinter{w: bufio.NewWriter(w)}
 	case formatCSV:
-		return &csvPrinter{w: csv.NewWriter(w)}
+		return &csvPrinter{w: bufio.NewWriter(w)}
 	}
 	return &tablePrinter{w: bufio.NewWriter(w)}
+}
+
+// newStatePrinter prints rows of a state, in which a null and an empty string are told apart.
+func newStatePrinter(format string, w io.Writer) rowPrinter {
+	p := newPrinter(format, w)
+	if t, ok := p.(*tablePrinter); ok {
+		t.null = "NULL"
+	}
+	return p
 }
 
 // jsonPrinter prints an array of objects, fields in the order of the columns.
@@ -99,37 +108,45 @@ func (p *jsonPrinter) end() error {
 	return p.w.Flush()
 }
 
-// csvPrinter prints a header line, then RFC 4180 records.
+// csvPrinter prints a header line, then RFC 4180 records. Null is an empty field, an empty string is "".
 type csvPrinter struct {
-	w   *csv.Writer
-	rec []string
+	w   *bufio.Writer
+	buf []byte
 }
 
 func (p *csvPrinter) Begin(_ batch.Txid, columns []state.Column) error {
-	for _, c := range columns {
-		p.rec = append(p.rec, c.Name)
+	names := make([]value.Value, len(columns))
+	for i, c := range columns {
+		names[i] = value.StringOf(c.Name)
 	}
-	return p.w.Write(p.rec)
+	return p.Row(names)
 }
 
 func (p *csvPrinter) Row(values []value.Value) error {
-	p.rec = p.rec[:0]
-	for _, v := range values {
-		p.rec = append(p.rec, text(v))
+	b := p.buf[:0]
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if s := text(v); !v.IsNull() && (s == "" || strings.ContainsAny(s, ",\"\r\n") || s[0] == ' ' || s[0] == '\t') {
+			b = append(append(append(b, '"'), strings.ReplaceAll(s, `"`, `""`)...), '"')
+		} else {
+			b = append(b, s...)
+		}
 	}
-	return p.w.Write(p.rec)
+	p.buf = append(b, '\n')
+	_, err := p.w.Write(p.buf)
+	return err
 }
 
-func (p *csvPrinter) end() error {
-	p.w.Flush()
-	return p.w.Error()
-}
+func (p *csvPrinter) end() error { return p.w.Flush() }
 
 func text(v value.Value) string { return string(value.AppendText(nil, v)) }
 
 // tablePrinter aligns columns: numbers to the right. It holds the rows until the end.
 type tablePrinter struct {
 	w     *bufio.Writer
+	null  string // what stands for a null
 	right []bool
 	rows  [][]string
 }
@@ -147,15 +164,17 @@ func (p *tablePrinter) Begin(_ batch.Txid, columns []state.Column) error {
 func (p *tablePrinter) Row(values []value.Value) error {
 	row := make([]string, len(values))
 	for i, v := range values {
-		row[i] = printable(text(v))
+		if row[i] = printable(text(v)); v.IsNull() {
+			row[i] = p.null
+		}
 	}
 	p.rows = append(p.rows, row)
 	return nil
 }
 
-// printable keeps a cell on its line.
+// printable keeps a cell on its line, and the terminal from obeying it.
 func printable(s string) string {
-	if strings.ContainsAny(s, "\n\r\t\x1b") || !utf8.ValidString(s) {
+	if strings.ContainsFunc(s, unicode.IsControl) || !utf8.ValidString(s) {
 		q := fmt.Sprintf("%q", s)
 		return q[1 : len(q)-1]
 	}
@@ -189,4 +208,12 @@ func (p *tablePrinter) end() error {
 		p.w.WriteByte('\n')                                    //nolint:errcheck // Flush reports it
 	}
 	return p.w.Flush()
+}
+
+// noted is a note, or null where there is nothing to note.
+func noted(s string) value.Value {
+	if s == "" {
+		return value.NullValue()
+	}
+	return value.StringOf(s)
 }

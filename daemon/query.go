@@ -3,8 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +38,7 @@ func (a *app) queryCommand() *cobra.Command {
 			if len(rest) == 0 {
 				return usagef("name the state to print")
 			}
-			p := newPrinter(format, a.out)
+			p := newStatePrinter(format, a.out)
 			if err := queryDir(cmd.Context(), dir, rest[0], rest[1:], p); err != nil {
 				return queryError(err)
 			}
@@ -54,9 +57,10 @@ func queryError(err error) error {
 	return err
 }
 
-// dataDir finds the data directory that a command is about: by the pipeline, or by --data alone.
+// dataDir finds the data directory that a command is about: by the pipeline, or by --data alone. With --data a first argument
+// is a pipeline's file only if it looks like one: a state may be named as some file in the working directory.
 func (a *app) dataDir(args []string, data string) (dir string, rest []string, err error) {
-	if data != "" && (len(args) == 0 || !isFile(args[0])) && !a.holds(args) {
+	if data != "" && (len(args) == 0 || !namesFile(args[0])) && !a.holds(args) {
 		dir, err := onlyPipeline(data)
 		return dir, args, err
 	}
@@ -65,6 +69,12 @@ func (a *app) dataDir(args []string, data string) (dir string, rest []string, er
 		return "", nil, err
 	}
 	return t.dir, rest, nil
+}
+
+// namesFile tells whether an argument looks like a pipeline's file, be it there or not.
+func namesFile(arg string) bool {
+	ext := strings.ToLower(filepath.Ext(arg))
+	return ext == ".yaml" || ext == ".yml" || strings.ContainsRune(arg, filepath.Separator) || strings.ContainsRune(arg, '/')
 }
 
 // holds tells whether the program's own pipelines answer to the arguments.
@@ -101,8 +111,30 @@ func onlyPipeline(data string) (string, error) {
 	return "", usagef("--data %s: several pipelines' data are in it; name one of %v", data, found)
 }
 
+// errStarted says that somebody has begun to work in a directory that was to be read at rest: it can be asked soon.
+var errStarted = errors.New("it isn't at rest")
+
+const (
+	startPatience = 3 * time.Second // between a daemon's lock and its socket
+	startEvery    = 50 * time.Millisecond
+)
+
 // askOrRead calls ask for the daemon that works in dir, or read for the directory at rest if there is none.
 func askOrRead(ctx context.Context, dir string, ask func(*server.Client) error, read func(*pebblestate.DB) error) error {
+	for deadline := time.Now().Add(startPatience); ; {
+		err := askOrReadOnce(ctx, dir, ask, read)
+		if !errors.Is(err, errStarted) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(startEvery):
+		}
+	}
+}
+
+func askOrReadOnce(ctx context.Context, dir string, ask func(*server.Client) error, read func(*pebblestate.DB) error) error {
 	client, err := server.Dial(dir)
 	if err == nil {
 		defer client.Close()
@@ -146,10 +178,14 @@ func querySnapshot(ctx context.Context, snap *pebblestate.Snapshot, name string,
 	return query.Rows(ctx, snap, schema, keys, func(row []value.Value) error { return w.Row(row) })
 }
 
+// openAtRest opens a store for reading. If a daemon begins to work on it just then, that is errStarted.
 func openAtRest(ctx context.Context, dir string) (*pebblestate.DB, error) {
 	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, ReadOnly: true})
-	if errors.Is(err, pebblestate.ErrNotExist) {
+	switch {
+	case errors.Is(err, pebblestate.ErrNotExist):
 		return nil, usagef("%s holds no data: the pipeline hasn't run with this --data", dir)
+	case batch.CodeOf(err) == batch.CodeStoreInUse:
+		return nil, fmt.Errorf("%w: %w", errStarted, err)
 	}
 	return db, err
 }

@@ -106,7 +106,7 @@ func (a *app) printStatus(st *server.Status, format string) error {
 		}
 		err := p.Row([]value.Value{
 			value.StringOf(s.Source), value.StringOf(s.Topic), value.IntOf(int64(s.Partition)),
-			known(s.Committed), known(s.End), known(s.Lag), value.StringOf(note),
+			known(s.Committed), known(s.End), known(s.Lag), noted(note),
 		})
 		if err != nil {
 			return err

@@ -58,7 +58,7 @@ func open(ctx context.Context, o Options) (_ *DB, err error) {
 	} else if err != nil {
 		return nil, openError(o.Dir, o.FS, err)
 	}
-	lock, err := lockDir(&o)
+	lock, err := lockDir(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,25 +86,38 @@ func open(ctx context.Context, o Options) (_ *DB, err error) {
 	return db, nil
 }
 
-// lockDir takes the lock that one process at a time holds.
-func lockDir(o *Options) (io.Closer, error) {
-	lock, err := o.FS.Lock(o.FS.PathJoin(o.Dir, lockName))
-	switch {
-	case err == nil:
-	case errors.Is(err, syscall.EROFS) && o.ReadOnly:
-		return noLock{}, nil // nobody can work there
-	case errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "held by current process"):
-		who := "another process"
+const (
+	lockPatience = 3 * time.Second // for readers, which are soon done
+	lockEvery    = 20 * time.Millisecond
+)
+
+// lockDir takes the lock that one process at a time holds. A reader, which leaves no owner's file, is waited for.
+func lockDir(ctx context.Context, o *Options) (io.Closer, error) {
+	for deadline := time.Now().Add(lockPatience); ; {
+		lock, err := o.FS.Lock(o.FS.PathJoin(o.Dir, lockName))
+		switch {
+		case err == nil:
+			return lock, nil
+		case o.ReadOnly && (errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)):
+			return noLock{}, nil // nobody can work there, or it is for others to do so
+		case !errors.Is(err, syscall.EAGAIN) && !strings.Contains(err.Error(), "held by current process"):
+			return nil, openError(o.Dir, o.FS, err)
+		}
+		who, owned := "another process, which reads it", false
 		var h owner
 		if b, rerr := readFile(o.FS, o.FS.PathJoin(o.Dir, ownerName)); rerr == nil && json.Unmarshal(b, &h) == nil {
-			who = fmt.Sprintf("process %d on %s, since %s", h.PID, h.Host, h.Started.Format(time.RFC3339))
+			who, owned = fmt.Sprintf("process %d on %s, since %s", h.PID, h.Host, h.Started.Format(time.RFC3339)), true
 		}
-		return nil, batch.NewError(batch.Permanent, batch.CodeStoreInUse, "open", fmt.Errorf("%s is in use by %s", o.Dir, who),
-			"stop that process first, or ask it")
-	default:
-		return nil, openError(o.Dir, o.FS, err)
+		if owned || !time.Now().Before(deadline) {
+			return nil, batch.NewError(batch.Permanent, batch.CodeStoreInUse, "open", fmt.Errorf("%s is in use by %s", o.Dir, who),
+				"stop that process first, or ask it")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(lockEvery):
+		}
 	}
-	return lock, nil
 }
 
 func writeOwner(o *Options) error {

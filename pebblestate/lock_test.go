@@ -1,0 +1,87 @@
+package pebblestate
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tridentd/tridentd/batch"
+)
+
+// TestReadersShare: several readers of a store at rest don't turn each other away, nor do they the process that is to
+// work on it; a process that works on it is named at once.
+func TestReadersShare(t *testing.T) {
+	o := testOptions(vfs.Default)
+	o.Dir = filepath.Join(t.TempDir(), "words")
+	db := mustOpen(t, o)
+	mustCommit(t, db, commitOf(1, setOf("s", o.Shards, set("a", "b"))))
+	mustClose(t, db)
+	read := o
+	read.ReadOnly, read.CreateIfMissing = true, false
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			db, err := Open(t.Context(), read)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if txid := txidOf(t, db); txid != 1 {
+				t.Errorf("a reader sees txid %d", txid)
+			}
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+
+	reader := mustOpen(t, read)
+	opened := make(chan *DB)
+	go func() {
+		db, err := Open(t.Context(), o)
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- db
+	}()
+	select {
+	case <-opened:
+		t.Fatal("opened for writing while somebody reads")
+	case <-time.After(5 * lockEvery):
+	}
+	mustClose(t, reader)
+	if db = <-opened; db == nil {
+		return
+	}
+	defer mustClose(t, db)
+	_, err := Open(t.Context(), read)
+	wantCode(t, err, batch.CodeStoreInUse, "process ")
+}
+
+// TestReaderMayNotWrite: who may only read a directory can read the store.
+func TestReaderMayNotWrite(t *testing.T) {
+	fs := vfs.NewMem()
+	o := testOptions(fs)
+	mustClose(t, mustOpen(t, o))
+	o.FS = deniedLock{fs}
+	o.CreateIfMissing = false
+	_, err := Open(t.Context(), o)
+	if err == nil || batch.CodeOf(err) == batch.CodeStoreInUse {
+		t.Errorf("opened for writing: %v", err)
+	}
+	o.ReadOnly = true
+	mustClose(t, mustOpen(t, o))
+}
+
+// deniedLock is a file system on which LOCK can't be opened.
+type deniedLock struct{ vfs.FS }
+
+func (deniedLock) Lock(name string) (io.Closer, error) {
+	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrPermission}
+}
