@@ -127,7 +127,7 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 		for _, p := range commits[i].Positions {
 			x.cursors[p.Partition].saved = p
 		}
-		x.txid, x.chain, x.times = f.b.Txid, f.entry.Chain, f.times
+		x.txid, x.chain, x.clock, x.times = f.b.Txid, f.entry.Chain, f.b.Time, f.times
 		if x.windowed {
 			x.windows = f.windows
 		}
@@ -160,9 +160,9 @@ func (x *Executor) Success(b *batch.Batch) {
 		}
 	}
 	if len(x.cfg.Mirrors) > 0 {
-		txid, positions := x.Committed()
+		at := x.Point()
 		for _, m := range x.cfg.Mirrors {
-			m.Committed(txid, x.epoch, positions)
+			Tell(m, at)
 		}
 	}
 	if x.cfg.OnCommit != nil {

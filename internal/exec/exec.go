@@ -71,6 +71,9 @@ type Executor struct {
 	outs                  outPool
 	windowed              bool
 	timed                 bool
+	// The policy of later stages, whose rows come of several sources: a bad one is skipped only if each of the sources
+	// skips its own.
+	onBad plan.OnBad
 
 	epoch batch.Epoch
 	// By source: partitions that appeared and whose starts aren't durable yet. Only Plan works on it.
@@ -84,6 +87,7 @@ type Executor struct {
 	// What the last committed batch left.
 	txid     batch.Txid
 	chain    uint64
+	clock    time.Time // its Time
 	times    *times
 	windows  windowSet
 	tables   tables                       // as the batch planned last leaves them
@@ -143,15 +147,26 @@ func New(cfg Config) *Executor {
 	}
 	x.taskSlots, x.shardSlots = make(chan struct{}, cfg.Procs), make(chan struct{}, cfg.Procs)
 	x.outs.n = len(cfg.Plan.Exchanges)
+	x.onBad = plan.Skip
 	for i, s := range cfg.Plan.Sources {
 		x.sourceAt[s.ID] = i
 		x.tasks[i].make = s.NewTask
 		x.timed = x.timed || s.Time != nil
+		if s.OnBad == plan.Stop {
+			x.onBad = plan.Stop
+		}
 	}
+	stages := map[string]bool{}
 	for _, e := range cfg.Plan.Exchanges {
 		x.windowed = x.windowed || e.State != nil && e.State.Schema.Window != nil
 		if e.State != nil && e.State.Mergeable && e.Next != nil {
 			panic("exec: the new values of " + e.Name + " are asked for, so its state can't be written as merge operands")
+		}
+		if e.Next != nil {
+			if stages[e.Name] {
+				panic("exec: two stages are named " + e.Name + ", by which the rows that they turn away are told apart")
+			}
+			stages[e.Name] = true
 		}
 	}
 	return x
@@ -208,7 +223,7 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.txid, x.chain = snap.Txid, snap.Chain
+	x.txid, x.chain, x.clock = snap.Txid, snap.Chain, snap.Time
 	x.times = newTimes(x.plan)
 	clear(x.cursors)
 	x.joining = nil
@@ -415,6 +430,12 @@ func (x *Executor) Reached(ends map[batch.Partition]int64) bool {
 
 // Committed returns the committed positions, in partition order.
 func (x *Executor) Committed() (batch.Txid, []txstate.SavedPosition) {
+	at := x.Point()
+	return at.Txid, at.Positions
+}
+
+// Point tells where the store stands, with every partition ever admitted in batch.Partition order.
+func (x *Executor) Point() txstate.Point {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	all := make([]txstate.SavedPosition, 0, len(x.cursors))
@@ -422,7 +443,16 @@ func (x *Executor) Committed() (batch.Txid, []txstate.SavedPosition) {
 		all = append(all, c.saved)
 	}
 	slices.SortFunc(all, func(a, b txstate.SavedPosition) int { return a.Compare(b.Partition) })
-	return x.txid, all
+	return txstate.Point{Txid: x.txid, Epoch: x.epoch, Time: x.clock, Chain: x.chain, Positions: all}
+}
+
+// Tell hands over to a mirror what has committed.
+func Tell(m txstate.Mirror, at txstate.Point) {
+	if r, ok := m.(txstate.Recorder); ok {
+		r.Advance(at)
+		return
+	}
+	m.Committed(at.Txid, at.Epoch, at.Positions)
 }
 
 // located completes an error with what the executor knows of its place. One that is wrapped stays as it is: what

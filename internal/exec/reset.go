@@ -145,7 +145,7 @@ func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) 
 	for _, p := range positions {
 		x.cursors[p.Partition] = &cursor{next: p.Next, movedPlan: p.MovedAt, saved: p}
 	}
-	x.txid, x.chain = e.Txid, e.Chain
+	x.txid, x.chain, x.clock = e.Txid, e.Chain, e.Time
 	x.mu.Unlock()
 	if x.cfg.OnCommit != nil {
 		x.cfg.OnCommit(&e)
