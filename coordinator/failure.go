@@ -83,7 +83,7 @@ func (m *Machine) expire(now time.Time) {
 			continue
 		}
 		e := batch.NewError(batch.Transient, batch.CodeTimeout, s.phase.String(),
-			fmt.Errorf("timed out after %s", m.cfg.Timeout), "find out what hangs, or raise the time limit of an attempt")
+			fmt.Errorf("timed out after %s", m.cfg.Timeout), "find out what hangs, or raise batch.timeout")
 		e.Txid = s.batch.Txid
 		m.fail(now, i, e)
 		return

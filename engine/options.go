@@ -21,7 +21,7 @@ type Options struct {
 	UntilCaughtUp bool
 	// Procs bounds how many partitions and shards are worked on at once. Default: GOMAXPROCS. No result depends on it.
 	Procs int
-	// Grace is for how long a stop waits for batches in flight before it drops them. Default: 8 s.
+	// Grace is for how long a stop waits for batches in flight before it drops them. Default: 6 s.
 	Grace time.Duration
 	// Fresh lets a pipeline start over in an empty data directory although a mirror of its offsets (a Kafka group) says
 	// that it has run; without it that is an error. It deletes nothing, and does nothing where the directory isn't empty.
@@ -36,10 +36,10 @@ type Options struct {
 }
 
 // DefaultGrace is for how long a stop waits for the batches in flight.
-const DefaultGrace = 8 * time.Second
+const DefaultGrace = 6 * time.Second
 
 // stopTimeout bounds the wait for calls that don't return once the batches have been dropped.
-const stopTimeout = 4 * time.Second
+const stopTimeout = 2 * time.Second
 
 // closeGrace bounds the orderly end of all that is left after the batches: sources, mirrors.
 const closeGrace = 2 * time.Second
