@@ -28,6 +28,11 @@ import (
 type fault struct {
 	code         batch.Code
 	text, remedy string
+	handshake    bool // it may have been the TLS handshake that failed
+}
+
+func newFault(code batch.Code, text, remedy string) *fault {
+	return &fault{code: code, text: text, remedy: remedy}
 }
 
 // answered is what one address tells once it has let us in.
@@ -49,7 +54,7 @@ func (c *checker) probe(ctx context.Context, addr string) (*answered, *fault) {
 	}
 	client, err := kgo.NewClient(append(c.e.opts[:len(c.e.opts):len(c.e.opts)], kgo.SeedBrokers(addr), kgo.RequestRetries(1))...)
 	if err != nil {
-		return nil, &fault{batch.CodeConfiguration, err.Error(), "correct the client's options"}
+		return nil, newFault(batch.CodeConfiguration, err.Error(), "correct the client's options")
 	}
 	defer client.Close()
 	// A question about no topic needs no right, but authentication.
@@ -74,9 +79,16 @@ func (c *checker) probe(ctx context.Context, addr string) (*answered, *fault) {
 // connect makes a connection as the client would, and asks what the other end speaks.
 func (c *checker) connect(ctx context.Context, addr string) *fault {
 	dial := c.e.client.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
-	conn, err := dial(ctx, "tcp", addr)
+	// Half of the time is left for finding out what it is that doesn't answer.
+	dialling, stop := context.WithTimeout(ctx, checkTimeout/2)
+	defer stop()
+	conn, err := dial(dialling, "tcp", addr)
 	if err != nil {
-		return c.dialFault(ctx, err)
+		f := dialFault(err)
+		if c.e.cfg.TLS.enabled() && f.handshake && c.plain(ctx, addr) {
+			return &fault{code: doctor.CodeTLS, text: "the listener doesn't speak TLS, and tls is set", remedy: "switch tls off, or name the broker's TLS listener"}
+		}
+		return f
 	}
 	reply, err := exchangeVersions(conn)
 	conn.Close() //nolint:errcheck // it has served
@@ -84,28 +96,27 @@ func (c *checker) connect(ctx context.Context, addr string) *fault {
 		return nil
 	}
 	if what := c.identify(ctx, addr, reply); what != "" {
-		f := &fault{doctor.CodeNotKafka, "nothing that speaks Kafka there: " + what, "correct the address or the port"}
+		f := newFault(doctor.CodeNotKafka, "nothing that speaks Kafka there: "+what, "correct the address or the port")
 		if what == speaksTLS {
-			*f = fault{doctor.CodeTLS, "the listener speaks TLS, and tls isn't set", "switch tls on, or name a listener without it"}
+			f = newFault(doctor.CodeTLS, "the listener speaks TLS, and tls isn't set", "switch tls on, or name a listener without it")
 		}
 		return f
 	}
 	switch {
 	case err == nil:
-		return &fault{doctor.CodeNotKafka, fmt.Sprintf("nothing that speaks Kafka there: something answers %q", start(reply)), "correct the address or the port"}
+		return newFault(doctor.CodeNotKafka, fmt.Sprintf("nothing that speaks Kafka there: something answers %q", start(reply)), "correct the address or the port")
 	case timedOut(err):
-		return &fault{batch.CodeTimeout, fmt.Sprintf("takes connections, and doesn't answer within %s", checkTimeout/2), "see what holds the broker up, or correct the address"}
+		return newFault(batch.CodeTimeout, fmt.Sprintf("takes connections, and doesn't answer within %s", checkTimeout/2), "see what holds the broker up, or correct the address")
 	default:
-		return &fault{
-			doctor.CodeNotKafka, "closes the connection at the first request: " + plainText(err),
+		return newFault(
+			doctor.CodeNotKafka, "closes the connection at the first request: "+plainText(err),
 			"check that a broker's listener is there, and meant for this way of connecting (TLS or not)",
-		}
+		)
 	}
 }
 
 // exchangeVersions sends the first request of Kafka's protocol and returns the beginning of the answer.
 func exchangeVersions(conn net.Conn) ([]byte, error) {
-	// Half of the time is left for finding out what it is that doesn't answer.
 	if err := conn.SetDeadline(time.Now().Add(checkTimeout / 2)); err != nil {
 		return nil, err
 	}
@@ -191,8 +202,21 @@ func (c *checker) handshakes(ctx context.Context, addr string) bool {
 	return alert
 }
 
+// plain tells whether a broker answers without TLS.
+func (c *checker) plain(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close() //nolint:errcheck // it has served
+	reply, err := exchangeVersions(conn)
+	return err == nil && speaksKafka(reply)
+}
+
 // dialFault names why no connection came about.
-func (c *checker) dialFault(ctx context.Context, err error) *fault {
+func dialFault(err error) *fault {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	host, isHost := errors.AsType[x509.HostnameError](err)
@@ -201,28 +225,34 @@ func (c *checker) dialFault(ctx context.Context, err error) *fault {
 	op, isOp := errors.AsType[*net.OpError](err)
 	switch {
 	case isDNS:
-		return &fault{doctor.CodeUnresolved, fmt.Sprintf("the name %s isn't known here: %s", dns.Name, dns.Err), "correct the host name, or this machine's name resolution"}
+		return &fault{code: doctor.CodeUnresolved, text: fmt.Sprintf("the name %s isn't known here: %s", dns.Name, dns.Err), remedy: "correct the host name, or this machine's name resolution"}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &fault{doctor.CodeRefused, "nothing listens there", "start the broker, or correct the address"}
+		return &fault{code: doctor.CodeRefused, text: "nothing listens there", remedy: "start the broker, or correct the address"}
 	case isUnknown:
-		return &fault{doctor.CodeTLS, "its certificate isn't trusted: " + unknown.Error(), "give the certificate authority as tls.ca_file"}
+		return &fault{code: doctor.CodeTLS, text: "its certificate isn't trusted: " + unknown.Error(), remedy: "give the certificate authority as tls.ca_file"}
 	case isHost:
-		return &fault{doctor.CodeTLS, "its certificate is for another name: " + host.Error(), "dial it by a name that the certificate has, or set tls.server_name"}
+		return &fault{code: doctor.CodeTLS, text: "its certificate is for another name: " + host.Error(), remedy: "dial it by a name that the certificate has, or set tls.server_name"}
 	case isInvalid:
-		return &fault{doctor.CodeTLS, "its certificate isn't valid: " + invalid.Error(), "renew the broker's certificate, or set this machine's clock right"}
+		return &fault{code: doctor.CodeTLS, text: "its certificate isn't valid: " + invalid.Error(), remedy: "renew the broker's certificate, or set this machine's clock right"}
 	case isRecord:
-		return &fault{doctor.CodeTLS, "the listener doesn't speak TLS, and tls is set", "switch tls off, or name the broker's TLS listener"}
+		return &fault{code: doctor.CodeTLS, text: "the listener doesn't speak TLS, and tls is set", remedy: "switch tls off, or name the broker's TLS listener"}
 	case isOp && op.Op == "remote error":
-		return &fault{doctor.CodeTLS, "it ends the TLS handshake: " + op.Err.Error(), "give the certificate that the broker asks for (tls.cert_file, tls.key_file), or another that it trusts"}
-	case timedOut(err) || ctx.Err() != nil:
-		if c.e.cfg.TLS.enabled() {
-			return &fault{batch.CodeTimeout, fmt.Sprintf("no connection, or no TLS handshake, within %s", checkTimeout), "check routes and firewalls, and that the broker isn't hung"}
+		return &fault{
+			code: doctor.CodeTLS, text: "it ends the TLS handshake: " + op.Err.Error(),
+			remedy: "give the certificate that the broker asks for (tls.cert_file, tls.key_file), or another that it trusts",
 		}
-		return &fault{batch.CodeTimeout, fmt.Sprintf("no connection within %s", checkTimeout), "check routes and firewalls between here and there"}
-	case c.e.cfg.TLS.enabled() && errors.Is(err, io.EOF):
-		return &fault{doctor.CodeTLS, "it closes the connection during the TLS handshake", "name the broker's TLS listener, and give the certificate that it asks for"}
+	case timedOut(err):
+		return &fault{
+			code: batch.CodeTimeout, text: fmt.Sprintf("no connection within %s", checkTimeout/2), remedy: "check routes and firewalls between here and there, and that the broker isn't hung",
+			handshake: true,
+		}
+	case closed(err):
+		return &fault{
+			code: doctor.CodeTLS, text: "closes the connection during the TLS handshake", remedy: "name the broker's TLS listener, and give the certificate that it asks for",
+			handshake: true,
+		}
 	}
-	return &fault{batch.CodeUnavailable, "no connection: " + plainText(err), "check routes and firewalls between here and there"}
+	return &fault{code: batch.CodeUnavailable, text: "no connection: " + plainText(err), remedy: "check routes and firewalls between here and there"}
 }
 
 // refusal names why a broker that speaks Kafka doesn't let us in.
@@ -234,24 +264,24 @@ func (c *checker) refusal(err error) *fault {
 	}
 	switch {
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
-		return &fault{batch.CodeUnauthorized, fmt.Sprintf("doesn't offer %s: %s", sasl.Mechanism, plainText(err)), "set sasl.mechanism to one that the broker offers"}
+		return newFault(batch.CodeUnauthorized, fmt.Sprintf("doesn't offer %s: %s", sasl.Mechanism, plainText(err)), "set sasl.mechanism to one that the broker offers")
 	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.IllegalSaslState):
-		return &fault{batch.CodeUnauthorized, fmt.Sprintf("refuses %s (%s)", who, sasl.Mechanism), "check the user and the password"}
+		return newFault(batch.CodeUnauthorized, fmt.Sprintf("refuses %s (%s)", who, sasl.Mechanism), "check the user and the password")
 	case batch.CodeOf(err) == batch.CodeConfiguration:
-		return &fault{batch.CodeConfiguration, err.Error(), "correct the settings of sasl"}
+		return newFault(batch.CodeConfiguration, err.Error(), "correct the settings of sasl")
 	case timedOut(err):
-		return &fault{batch.CodeTimeout, fmt.Sprintf("speaks Kafka, and doesn't answer a request within %s", checkTimeout), "see what holds the broker up"}
+		return newFault(batch.CodeTimeout, fmt.Sprintf("speaks Kafka, and doesn't answer a request within %s", checkTimeout), "see what holds the broker up")
 	case sasl.Mechanism == "" && closed(err):
-		return &fault{batch.CodeUnauthorized, "closes the connection at the first request that isn't an authentication", "set sasl, or name a listener that asks for none"}
+		return newFault(batch.CodeUnauthorized, "closes the connection at the first request that isn't an authentication", "set sasl, or name a listener that asks for none")
 	case closed(err):
-		return &fault{
+		return newFault(
 			batch.CodeUnauthorized, fmt.Sprintf("closes the connection when %s is to be authenticated (%s)", who, sasl.Mechanism),
 			"check the mechanism, the user and the password, and that the listener is meant for SASL",
-		}
+		)
 	case isRefused(err):
-		return &fault{batch.CodeUnauthorized, "refuses the request: " + plainText(err), "check the user's rights"}
+		return newFault(batch.CodeUnauthorized, "refuses the request: "+plainText(err), "check the user's rights")
 	}
-	return &fault{batch.CodeUnavailable, plainText(err), "see the broker's log"}
+	return newFault(batch.CodeUnavailable, plainText(err), "see the broker's log")
 }
 
 func closed(err error) bool {
@@ -285,5 +315,5 @@ func versionText(v *kversion.Versions) string {
 	if least, ok := strings.CutPrefix(guess, "at least v"); ok {
 		return "version " + least + " or newer"
 	}
-	return "version: " + guess
+	return "speaks Kafka, in no version of Apache's"
 }
