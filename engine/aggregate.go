@@ -225,6 +225,9 @@ type Total[K comparable, R any] struct {
 func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) Stream[Total[K, R]] {
 	p := g.s.p
 	p.checkName("batch aggregate", name)
+	if slices.ContainsFunc(p.exchanges, func(e *plan.Exchange) bool { return e.Next != nil && e.Name == name }) {
+		p.errorf("two batch aggregates are named %q", name)
+	}
 	out := Stream[Total[K, R]]{p: p, n: &node[Total[K, R]]{}, sources: g.s.sources}
 	if err := a.Err(); err != nil {
 		p.errorf("batch aggregate %s: %w", name, err)
@@ -282,7 +285,7 @@ func (t *stageTask[K, R]) Row(key, delta []byte) error {
 	if err != nil {
 		return batch.NewError(batch.Permanent, batch.CodeInternal, t.name, fmt.Errorf("key %s: %w", value.KeyText(key), err), "")
 	}
-	t.rc.offset, t.rc.time = t.row, txstate.NoTime
+	t.rc.key, t.rc.offset, t.rc.time = key, t.row, txstate.NoTime
 	t.row++
 	t.cur.push(&t.rc, v)
 	return t.rc.err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -253,6 +254,64 @@ func TestBadRecordSkipped(t *testing.T) {
 		t.Errorf("rejected: %+v", y)
 	}
 	enginetest.Deterministic(t, build, in...)
+}
+
+// A row that a step behind a BatchAggregate fails on is bad like a record: the policy holds for it, it is counted, and
+// no two of them are kept as one.
+func TestBadRowBehindABatchAggregate(t *testing.T) {
+	build := func(opts ...engine.PipelineOption) func() *engine.Pipeline {
+		return lines(func(s engine.Stream[string]) {
+			totals := engine.BatchAggregate[int64](engine.GroupBy(s, func(v string) string { return v }, "word"), "per_batch", agg.Count[string]("n"))
+			good := engine.TryMap(totals, func(_ *engine.Batch, r engine.Total[string, int64]) (string, error) {
+				switch r.Key {
+				case "bad":
+					return "", errors.New("no such word")
+				case "worse":
+					panic("no word at all")
+				}
+				return r.Key, nil
+			})
+			countWords(good, "batches")
+		}, opts...)
+	}
+	in := []enginetest.Input{
+		{"lines": {"good", "bad", "good", "bad"}}, {"lines": {"bad", "worse", "fine"}}, {"lines": {"bad"}},
+	}
+	skip := build(engine.OnBadRecord(engine.Skip))
+	r := enginetest.Run(t, skip(), in...)
+	want(t, r, "batches", map[string]int64{"good": 1, "fine": 1})
+	var got []string
+	for _, x := range r.Rejected() {
+		if x.Source != "per_batch" || x.Offset != int64(x.Txid) || x.Kind != "bad" || x.Step != "map 1" || x.Value != "" {
+			t.Errorf("rejected: %+v", x)
+		}
+		got = append(got, fmt.Sprintf("%d %s %s", x.Txid, x.Key, x.Cause))
+	}
+	slices.Sort(got)
+	if all := []string{"1 bad no such word", "2 bad no such word", "2 worse panic: no word at all", "3 bad no such word"}; !slices.Equal(got, all) {
+		t.Errorf("rejected: %q, want %q", got, all)
+	}
+	enginetest.Deterministic(t, skip, in...)
+
+	_, err := enginetest.Try(t, build()(), in...)
+	var e *batch.Error
+	if !errors.As(err, &e) || e.Code != batch.CodeBadRecord || e.Kind != batch.Permanent || e.Txid != 1 || e.Op != "map 1" ||
+		e.Partition.Source != "per_batch" || !strings.Contains(err.Error(), "key bad") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestBatchAggregatesAreNamedApart(t *testing.T) {
+	p := lines(func(s engine.Stream[string]) {
+		for range 2 {
+			g := engine.GroupBy(s, func(v string) string { return v }, "word")
+			totals := engine.BatchAggregate[int64](g, "per_batch", agg.Count[string]("n"))
+			countWords(engine.Map(totals, func(r engine.Total[string, int64]) string { return r.Key }), "counts")
+		}
+	})()
+	if _, err := p.Plan(); err == nil || !strings.Contains(err.Error(), `two batch aggregates are named "per_batch"`) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestPanicIsABadRecordOfItsStep(t *testing.T) {

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/codec"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -14,6 +16,7 @@ import (
 type rec struct {
 	tc     *plan.TaskContext
 	r      *batch.Record // nil in later stages
+	key    []byte        // of the row, encoded; in later stages
 	offset int64
 	time   int64 // event time in nanoseconds; txstate.NoTime if there is none
 	err    error // stops the task
@@ -36,6 +39,9 @@ func (rc *rec) bad(step string, cause error) {
 		rc.reject(plan.RejectBad, step, cause.Error())
 		return
 	}
+	if rc.key != nil {
+		cause = fmt.Errorf("key %s: %w", value.KeyText(rc.key), cause)
+	}
 	rc.fail(batch.NewError(batch.Permanent, batch.CodeBadRecord, step, cause,
 		"mend the record or the function, or let bad records be skipped").At(rc.tc.Partition, rc.offset))
 }
@@ -45,6 +51,9 @@ func (rc *rec) reject(kind plan.RejectKind, step, cause string) {
 	if rc.r != nil {
 		rej.Timestamp = rc.r.Timestamp
 		rej.Key, rej.Value = bytes.Clone(rc.r.Key), bytes.Clone(rc.r.Value)
+	}
+	if rc.key != nil {
+		rej.Key = []byte(value.KeyText(rc.key))
 	}
 	rc.tc.Rejected = append(rc.tc.Rejected, rej)
 }

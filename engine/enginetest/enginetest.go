@@ -97,7 +97,8 @@ func State[K comparable, V any](r *Result, name string) map[K]V {
 	return rows
 }
 
-// Rejected is a row that was turned away.
+// Rejected is a row that was turned away. Behind a BatchAggregate Source is its name, Offset the txid and Key the
+// row's key as text.
 type Rejected struct {
 	Source string
 	Offset int64
@@ -105,6 +106,7 @@ type Rejected struct {
 	Step   string
 	Cause  string
 	Txid   batch.Txid
+	Key    string
 	Value  string
 }
 
@@ -126,6 +128,9 @@ func (r *Result) Rejected() []Rejected {
 		rej := Rejected{
 			Source: row[0].Str(), Offset: row[3].Int(), Kind: row[5].Str(), Step: row[6].Str(), Cause: row[7].Str(),
 			Txid: batch.Txid(row[8].Int()),
+		}
+		if !row[10].IsNull() {
+			rej.Key = string(row[10].Bytes())
 		}
 		if !row[11].IsNull() {
 			rej.Value = string(row[11].Bytes())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/query"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
@@ -49,6 +50,9 @@ func TestSameBytes(t *testing.T) {
 	}
 	if n.Rejected == 0 || n.Late == 0 || n.Future == 0 || rows[exec.RejectedState] != n.Rejected+n.Late+n.Future {
 		t.Errorf("%d rows were turned away and kept, counted were %+v", rows[exec.RejectedState], n)
+	}
+	if n := w.totalsTurnedAway(first); n < 5 {
+		t.Errorf("%d rows of the later stage were turned away", n)
 	}
 
 	open, all := w.windows("_windows", first), w.windows("windowed", first)
@@ -222,6 +226,38 @@ func (w *world) windows(name string, fs vfs.FS) map[string]bool {
 		}
 	}
 	return starts
+}
+
+// totalsTurnedAway counts the rows in _rejected that come of the batch aggregate, and checks where they say they come from.
+func (w *world) totalsTurnedAway(fs vfs.FS) (n int) {
+	w.t.Helper()
+	db, err := w.open(fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer db.Close()
+	snap, err := db.Snapshot()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer snap.Close()
+	schema := exec.RejectedSchema()
+	err = query.Rows(w.t.Context(), snap, schema, nil, func(row []value.Value) error {
+		if row[0].Str() != "per_batch" {
+			return nil
+		}
+		n++
+		// source, topic, partition, offset, n; kind, step, cause, txid, timestamp, key, value
+		if row[1].Str() != "" || row[3].Int() != row[8].Int() || row[4].Int() != 0 || row[5].Str() != "bad" || string(row[10].Bytes()) != "dan" ||
+			!row[9].IsNull() || !row[11].IsNull() {
+			w.t.Errorf("a row of the later stage is kept as %v", row)
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
 }
 
 // tablesOf finds static tables in the store whose outcome o is.

@@ -119,7 +119,8 @@ func (x *Executor) runPersists(ctx context.Context, f *flight, before []*flight)
 // RejectedState is the state that holds the rows turned away.
 const RejectedState = "_rejected"
 
-// RejectedSchema describes it: the place of the record, then what became of it.
+// RejectedSchema describes it: the place of the record, then what became of it. For a row of a later stage source is the
+// stage's name, topic is empty, partition is the shard, offset the txid and n the row's number in the shard.
 func RejectedSchema() state.Schema {
 	return state.Schema{
 		Name: RejectedState, Kind: "rows",
@@ -142,36 +143,41 @@ func RejectedSchema() state.Schema {
 	}
 }
 
-// collectRejected writes the rows turned away, n telling apart several of one record.
+// collectRejected writes the rows turned away. A record's offset says which it is, n tells apart several of one record. A
+// later stage's rows have no offsets that would last: theirs is the txid, as if each batch were one record of the
+// shard, so that no two batches write the same key.
 func (x *Executor) collectRejected(f *flight) {
 	w := newRowWriter(context.Background(), nil, x.cfg.Shards)
-	put := func(p batch.Partition, rows []plan.Rejected) {
+	put := func(p batch.Partition, offset, n int64, r *plan.Rejected) {
+		key := value.AppendKey(nil, value.StringOf(p.Source))
+		key = value.AppendKey(key, value.StringOf(p.Topic))
+		key = value.AppendKey(key, value.IntOf(int64(p.Number)))
+		key = value.AppendKey(key, value.IntOf(offset))
+		key = value.AppendKey(key, value.IntOf(n))
+		ts := value.NullValue()
+		if r.Timestamp != 0 {
+			ts = value.TimeOf(r.Timestamp * int64(time.Millisecond))
+		}
+		w.Set(key, rowOf(value.StringOf(string(r.Kind)), value.StringOf(r.Step), value.StringOf(r.Cause), value.IntOf(int64(f.b.Txid)),
+			ts, bytesOrNull(r.Key), bytesOrNull(r.Value)))
+	}
+	for i, res := range f.results {
 		n, last := int64(0), int64(-2)
-		for i := range rows {
-			r := &rows[i]
+		for j := range res.rejected {
+			r := &res.rejected[j]
 			if r.Offset != last {
 				n, last = 0, r.Offset
 			}
-			key := value.AppendKey(nil, value.StringOf(p.Source))
-			key = value.AppendKey(key, value.StringOf(p.Topic))
-			key = value.AppendKey(key, value.IntOf(int64(p.Number)))
-			key = value.AppendKey(key, value.IntOf(r.Offset))
-			key = value.AppendKey(key, value.IntOf(n))
+			put(f.b.Ranges[i].Partition, r.Offset, n, r)
 			n++
-			ts := value.NullValue()
-			if r.Timestamp != 0 {
-				ts = value.TimeOf(r.Timestamp * int64(time.Millisecond))
-			}
-			w.Set(key, rowOf(value.StringOf(string(r.Kind)), value.StringOf(r.Step), value.StringOf(r.Cause), value.IntOf(int64(f.b.Txid)),
-				ts, bytesOrNull(r.Key), bytesOrNull(r.Value)))
 		}
-	}
-	for i, r := range f.results {
-		put(f.b.Ranges[i].Partition, r.rejected)
 	}
 	for _, st := range f.stages {
 		for k := range st.parts {
-			put(st.partition(&st.parts[k]), st.parts[k].rejected)
+			part := &st.parts[k]
+			for j := range part.rejected {
+				put(st.partition(part), int64(f.b.Txid), int64(j), &part.rejected[j])
+			}
 		}
 	}
 	if set, _ := w.set(RejectedState); set != nil {

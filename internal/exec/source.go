@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/txstate"
@@ -141,43 +139,68 @@ func (x *Executor) sourceStage(ctx context.Context, f, before *flight, committed
 		left = before.times
 	}
 	f.left = left
-	f.results = make([]*partResult, len(f.b.Ranges))
-	g, ctx := errgroup.WithContext(ctx)
-	for i := range f.b.Ranges {
-		g.Go(func() error {
-			if err := acquire(ctx, x.taskSlots); err != nil {
-				return err
-			}
-			defer func() { <-x.taskSlots }()
-			r, err := x.runRange(ctx, f, i)
-			if err != nil {
-				return err
-			}
-			f.results[i] = r
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	if err := x.runRanges(ctx, f); err != nil {
 		return err
 	}
 	seen := make([]int64, len(f.results))
 	for i, r := range f.results {
 		seen[i] = r.eventTime
 		f.counts.Read += r.input.Records
-		for _, rej := range r.rejected {
-			switch rej.Kind {
-			case plan.RejectLate:
-				f.counts.Late++
-			case plan.RejectFuture:
-				f.counts.Future++
-			default:
-				f.counts.Rejected++
-			}
-		}
+		f.countRejected(r.rejected)
 	}
 	f.times = left.next(x.plan, f.b, seen)
 	f.took.Read = x.cfg.Now().Sub(began)
 	return nil
+}
+
+// runRanges runs the tasks of all ranges. If several fail, the failure of the first in partition order is told: a
+// permanent one cuts off those behind it only.
+func (x *Executor) runRanges(ctx context.Context, f *flight) error {
+	n := len(f.b.Ranges)
+	f.results = make([]*partResult, n)
+	failed := newFirstFailure()
+	ctxs, cancels := make([]context.Context, n), make([]context.CancelFunc, n)
+	for i := range n {
+		ctxs[i], cancels[i] = context.WithCancel(ctx)
+	}
+	run := func(i int) error {
+		if err := acquire(ctxs[i], x.taskSlots); err != nil {
+			return err
+		}
+		defer func() { <-x.taskSlots }()
+		r, err := x.runRange(ctxs[i], f, i)
+		if err == nil {
+			f.results[i] = r
+		}
+		return err
+	}
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			defer cancels[i]()
+			if err := run(i); err != nil {
+				for j := failed.note(i, err); j < n; j++ {
+					cancels[j]()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return failed.first()
+}
+
+// countRejected adds rows that were turned away to the batch's figures.
+func (f *flight) countRejected(rows []plan.Rejected) {
+	for i := range rows {
+		switch rows[i].Kind {
+		case plan.RejectLate:
+			f.counts.Late++
+		case plan.RejectFuture:
+			f.counts.Future++
+		default:
+			f.counts.Rejected++
+		}
+	}
 }
 
 // runRange runs the task of one range. A panic of a user's function makes it run again with each function guarded,

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/state"
@@ -107,6 +105,7 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, windows windowSet)
 			f.stages = append(f.stages, st)
 			for i := range st.parts {
 				inputs = append(inputs, st.parts[i].out)
+				f.countRejected(st.parts[i].rejected)
 			}
 		}
 	}
@@ -145,35 +144,36 @@ func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight,
 		}
 	}
 	shards := make([]shardOut, x.cfg.Shards)
+	failed := newFirstFailure()
 	var next atomic.Int64
 	var mu sync.Mutex
-	g, gctx := errgroup.WithContext(ctx)
+	var wg sync.WaitGroup
 	for range min(x.cfg.Procs, x.cfg.Shards) {
-		g.Go(func() error {
-			if err := acquire(gctx, x.shardSlots); err != nil {
-				return err
+		wg.Go(func() {
+			if err := acquire(ctx, x.shardSlots); err != nil {
+				failed.note(x.cfg.Shards, err)
+				return
 			}
 			defer func() { <-x.shardSlots }()
 			w := &shardWorker{x: x, f: f, e: e, in: in, view: v}
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= x.cfg.Shards {
-					break
+			// Shards are taken in order: when one has failed, those before it have been taken, and run to their end.
+			for i := int(next.Add(1)) - 1; i < x.cfg.Shards && failed.matters(i); i = int(next.Add(1)) - 1 {
+				err := w.run(ctx, i, &shards[i])
+				if err == nil {
+					err = context.Cause(ctx)
 				}
-				if err := w.run(gctx, i, &shards[i]); err != nil {
-					return err
-				}
-				if gctx.Err() != nil {
-					return context.Cause(gctx)
+				if err != nil {
+					failed.note(i, err)
+					return
 				}
 			}
 			mu.Lock()
 			f.pages = append(f.pages, &w.mem)
 			mu.Unlock()
-			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
+	wg.Wait()
+	if err := failed.first(); err != nil {
 		return nil, err
 	}
 	if e.State != nil {
@@ -280,7 +280,7 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 		}
 		out.next = &stagePart{shard: shard, out: w.x.outs.get(w.x.cfg.Shards)}
 		tc = &plan.TaskContext{
-			Batch: w.f.b, Shard: shard, Watermarks: w.f.left.marks, Statics: w.f.tables,
+			Batch: w.f.b, Shard: shard, OnBad: w.x.onBad, Watermarks: w.f.left.marks, Statics: w.f.tables,
 			EventTime: txstate.NoTime, Out: out.next.out, Persist: make([]any, len(w.x.plan.Persists)),
 		}
 		if err := w.stage.Begin(tc); err != nil {

@@ -157,6 +157,9 @@ func (w *world) pipeline() *plan.Plan {
 		if w.total != nil {
 			w.total(b.Txid())
 		}
+		if row.Key == "dan" && b.Txid()%3 != 0 {
+			return row, errors.New("dan isn't counted")
+		}
 		return row, nil
 	})
 	engine.Aggregate(engine.GroupBy(totals, func(t engine.Total[string, int64]) int64 { return t.Value }, "size"),

@@ -182,7 +182,8 @@ const (
 	RejectFuture RejectKind = "future"
 )
 
-// Rejected is a row that was turned away. Key and Value are the source record's own, copied.
+// Rejected is a row that was turned away. Key and Value are the source record's own, copied. In later stages Key is the
+// row's key as text, and there is neither Timestamp nor Value.
 type Rejected struct {
 	Kind      RejectKind
 	Offset    int64
