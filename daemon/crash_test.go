@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -75,7 +76,7 @@ streams:
 	rng := rand.New(rand.NewPCG(seed, 1))
 	store := filepath.Join(data, "words")
 	var last batch.Txid
-	between := 0
+	between, saved := 0, false
 	for i := range kills {
 		// A third of the round's lines now, the others once the process has committed: so data wait up to the last
 		// kill, whatever time a start takes.
@@ -86,6 +87,14 @@ streams:
 		if rng.IntN(10) > 0 {
 			committed = awaitCommit(t, store, last)
 		} // else at any moment, the start included
+		if i >= kills/2 && committed && !saved {
+			saved = true
+			// Under load; what is made of it is looked at in the end.
+			out, err := exec.Command(bin, "savepoint", "create", file, "--data", data, "--name", "half").CombinedOutput()
+			if err != nil {
+				t.Errorf("savepoint: %v\n%s", err, out)
+			}
+		}
 		allowed.Store(round * int64(i+1))
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 		had := acked.Load()
@@ -146,7 +155,42 @@ streams:
 		}
 		t.Logf("procs %s: %s", procs, bytes.TrimSpace(out))
 	}
+	fromSavepoint(t, bin, file, data, got)
 	t.Logf("%d lines, %d kills (%d between two commits with data waiting), %d batches", lines, kills, between, len(entries))
+}
+
+// fromSavepoint takes the savepoint elsewhere as an archive, runs on from there, and checks that the end is the same; so it
+// is from an older txid than the savepoint's, run again from the ledger.
+func fromSavepoint(t *testing.T, bin, file, data string, want map[string]int64) {
+	t.Helper()
+	dir := t.TempDir()
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(bin, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	check := func(data string) {
+		t.Helper()
+		run("run", file, "--data", data, "--until", "caught-up", "--listen", "off")
+		db := openStore(t, filepath.Join(data, "words"), true)
+		defer db.Close() //nolint:errcheck // nothing was written
+		if got := counts(t, db); !maps.Equal(got, want) {
+			t.Errorf("from %s: %d words, or other counts than the undisturbed run's %d", data, len(got), len(want))
+		}
+	}
+	archive, other := filepath.Join(dir, "half.tar.zst"), filepath.Join(dir, "other")
+	run("savepoint", "export", file, "half", archive, "--data", data)
+	run("savepoint", "import", file, archive, "--data", other)
+	run("savepoint", "restore", file, "half", "--data", other)
+	check(other)
+	older := filepath.Join(dir, "older")
+	run("replay", file, "--data", data, "--into", older, "--to", "3")
+	check(older)
+	out := run("replay", file, "--data", other, "--verify")
+	t.Logf("from the savepoint: %s", strings.TrimSpace(out))
 }
 
 // awaitCommit waits until the process that works in dir has committed a batch behind after.
