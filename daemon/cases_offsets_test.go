@@ -143,6 +143,21 @@ func positionBelowTheLogStart(t *testing.T, b *brokers) {
 	if after := j.ranges(); !slices.Equal(before, after) {
 		t.Errorf("the ledger was %q and is %q", before, after)
 	}
+	j.lag(0, "10,20,5,0", "5 offsets behind the position are gone")
+	out, errs := j.offsets(0, "reset", "--to", "earliest", "--yes", "--format", "csv")
+	j.tells(out, "lines,t,0,10,15,5,0,5 of them are gone")
+	j.tells(errs, "5 records would be skipped", "reset as txid 2")
+	j.holds("counts", "a,10")
+	j.run(0)
+	j.holds("counts", "a,15")
+	if got, want := j.ranges(), append(before, "2 t/0[10,15)", "3 t/0[15,20)"); !slices.Equal(got, want) {
+		t.Errorf("the ledger is %q, want %q", got, want)
+	}
+	code, out, errs := j.command("ledger")
+	if code != 0 {
+		t.Errorf("ledger: exit %d\n%s", code, errs)
+	}
+	j.tells(out, "reset lines/t-0 10→15", "lines/t-0 [15,20)")
 }
 
 // TestG06OpenTransaction: a transaction that is open holds the records behind it back, and the status says so.
@@ -333,6 +348,14 @@ func TestG08LogCutBack(t *testing.T) {
 			j.checkRanges(0, 13)
 			j.refused(4, "was cut back", "had 13")
 			j.holds("counts", "a,13")
+
+			// The explicit choice: what was written anew counts, and what is gone isn't taken back.
+			out, _ := j.offsets(0, "reset", "--to", "11", "--yes", "--format", "csv")
+			j.tells(out, "lines,t,0,13,11,0,2,")
+			j.run(0)
+			j.holds("counts", "a,13", "b,4")
+			j.run(0)
+			j.holds("counts", "a,13", "b,4")
 		})
 	}
 }

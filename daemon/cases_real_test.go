@@ -22,28 +22,6 @@ func ownKafka(t *testing.T, opts ...testenv.Option) (*testenv.KafkaServer, *brok
 	return k, connect(t, k.Brokers())
 }
 
-// drop deletes a topic, so that the next case begins with an empty one.
-func (b *brokers) drop(topic string) {
-	b.t.Helper()
-	resp, err := b.adm.DeleteTopics(context.Background(), topic)
-	if err == nil {
-		err = resp[topic].Err
-	}
-	if err != nil {
-		b.t.Fatalf("delete topic %s: %v", topic, err)
-	}
-	b.cl.PurgeTopicsFromClient(topic)
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		topics, err := b.adm.ListTopics(context.Background())
-		if err == nil && !topics.Has(topic) {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("topic %s is still there: %v", topic, err)
-		}
-	}
-}
-
 // TestCasesOnKafka runs cases whose outcome hangs on the broker against a real one, which makes topics by itself.
 func TestCasesOnKafka(t *testing.T) {
 	k, _ := ownKafka(t, testenv.Set("auto.create.topics.enable", "true"))

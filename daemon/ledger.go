@@ -117,7 +117,7 @@ func (t *ledgerTable) entry(e server.LedgerEntry) error {
 	}
 	ranges := make([]string, len(e.Ranges))
 	for i, r := range e.Ranges {
-		ranges[i] = rangeText(&r)
+		ranges[i] = rangeText(&r, e.Reset)
 	}
 	took := e.Took.Plan + e.Took.Read + e.Took.Process + e.Took.Commit
 	return t.Row([]value.Value{
@@ -127,8 +127,11 @@ func (t *ledgerTable) entry(e server.LedgerEntry) error {
 	})
 }
 
-func rangeText(r *server.LedgerRange) string {
+func rangeText(r *server.LedgerRange, reset bool) string {
 	p := batch.Partition{Source: r.Source, Topic: r.Topic, Number: r.Partition}
+	if reset {
+		return fmt.Sprintf("reset %s %d→%d", p, r.Start, r.End)
+	}
 	return fmt.Sprintf("%s [%d,%d)", p, r.Start, r.End)
 }
 
@@ -178,17 +181,21 @@ func (l *ledgerCSV) begin() error {
 		return nil
 	}
 	l.begun = true
-	return l.w.Write([]string{"txid", "committed", "attempt", "source", "topic", "partition", "start", "end", "records", "input_digest", "chain"})
+	return l.w.Write([]string{"txid", "committed", "attempt", "source", "topic", "partition", "start", "end", "records", "input_digest", "chain", "kind"})
 }
 
 func (l *ledgerCSV) entry(e server.LedgerEntry) error {
 	if err := l.begin(); err != nil {
 		return err
 	}
+	kind := "batch"
+	if e.Reset {
+		kind = "reset"
+	}
 	for _, r := range e.Ranges {
 		err := l.w.Write([]string{
 			e.Txid.String(), e.Committed.UTC().Format(time.RFC3339Nano), e.Attempt, r.Source, r.Topic, strconv.Itoa(int(r.Partition)),
-			strconv.FormatInt(r.Start, 10), strconv.FormatInt(r.End, 10), strconv.FormatInt(r.Records, 10), r.Digest, e.Chain,
+			strconv.FormatInt(r.Start, 10), strconv.FormatInt(r.End, 10), strconv.FormatInt(r.Records, 10), r.Digest, e.Chain, kind,
 		})
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) offsetsExportCommand() *cobra.Command {
-	var data, to string
+	var data, to, source string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "export FILE --to group[:NAME]|zookeeper|file:PATH",
@@ -59,7 +59,7 @@ func (a *app) offsetsExportCommand() *cobra.Command {
 			}
 			switch kind {
 			case "group":
-				return a.exportGroup(ctx, pl, &st, place)
+				return a.exportGroup(ctx, pl, &st, place, source)
 			case "zookeeper":
 				return a.exportKeeper(ctx, pl, &st)
 			}
@@ -68,6 +68,7 @@ func (a *app) offsetsExportCommand() *cobra.Command {
 	}
 	dataFlag(cmd, &data)
 	timeoutFlag(cmd, &timeout)
+	cmd.Flags().StringVar(&source, "source", "", "to a group: only this source")
 	cmd.Flags().StringVar(&to, "to", "", "group (the pipeline's own), group:NAME, zookeeper or file:PATH")
 	return cmd
 }
@@ -76,12 +77,17 @@ func errExportRunning(pl *plan.Plan, what string) error {
 	return fmt.Errorf("pipeline %s is running and keeps %s itself: stop it, then export", pl.Name, what)
 }
 
-// exportGroup writes the positions of all sources that read Kafka to a group: the named one, or their own.
-func (a *app) exportGroup(ctx context.Context, pl *plan.Plan, st *standing, group string) error {
+// exportGroup writes the positions of the sources that read Kafka to a group: the named one, or their own.
+func (a *app) exportGroup(ctx context.Context, pl *plan.Plan, st *standing, group, source string) error {
+	if source == "" && group != "" {
+		if err := oneReader(st, group); err != nil {
+			return err
+		}
+	}
 	env := plan.Env{Logger: hclog.NewNullLogger()}
 	done := 0
 	for _, s := range pl.Sources {
-		if s.Exporter == nil {
+		if s.Exporter == nil || source != "" && s.ID != source {
 			continue
 		}
 		m, err := s.Exporter(env, group)
@@ -109,7 +115,19 @@ func (a *app) exportGroup(ctx context.Context, pl *plan.Plan, st *standing, grou
 		done++
 	}
 	if done == 0 {
-		return usagef("pipeline %s reads no Kafka: there is nothing for a consumer group", pl.Name)
+		return usagef("pipeline %s has no such source that reads Kafka: there is nothing for a consumer group", pl.Name)
+	}
+	return nil
+}
+
+// oneReader refuses to write two sources' offsets of one topic over each other.
+func oneReader(st *standing, group string) error {
+	readers := map[string]string{}
+	for _, p := range st.positions {
+		if other, ok := readers[p.Topic]; ok && other != p.Source && p.Topic != "" {
+			return usagef("sources %s and %s both read topic %s: group %s can hold the offsets of one of them; choose it with --source", other, p.Source, p.Topic, group)
+		}
+		readers[p.Topic] = p.Source
 	}
 	return nil
 }

@@ -75,7 +75,9 @@ func mirrorsShow(ctx context.Context, pl *plan.Plan) (groups, keeper []txstate.S
 		})
 	}
 	if k := pl.Keeper; k != nil && k.Record != nil {
-		wg.Go(func() { keeper, errs[len(pl.Sources)] = mirrorShows(ctx, func() (txstate.Mirror, error) { return k.Record(env) }) })
+		wg.Go(func() {
+			keeper, errs[len(pl.Sources)] = mirrorShows(ctx, func() (txstate.Mirror, error) { return k.Record(env) })
+		})
 	}
 	wg.Wait()
 	return groups, keeper, errors.Join(errs...)

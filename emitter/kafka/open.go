@@ -177,12 +177,9 @@ func (e *Emitter) loadCommitted(ctx context.Context) error {
 	if len(need) == 0 {
 		return nil
 	}
-	offsets, err := kadm.NewClient(e.client).FetchOffsetsForTopics(kadm.RequireStable(ctx), e.cfg.Group, sortedKeys(topics)...)
-	if err == nil {
-		err = offsets.Error()
-	}
+	offsets, err := e.fetchCommitted(ctx, sortedKeys(topics))
 	if err != nil {
-		return e.unreachable(fmt.Errorf("offsets of group %s: %w", e.cfg.Group, err))
+		return err
 	}
 	for _, p := range need {
 		if o, ok := offsets.Lookup(p.id.Topic, p.id.Number); ok {
@@ -192,6 +189,21 @@ func (e *Emitter) loadCommitted(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// fetchCommitted asks for the offsets of the start policy's group. One that isn't there has none.
+func (e *Emitter) fetchCommitted(ctx context.Context, topics []string) (kadm.OffsetResponses, error) {
+	offsets, err := kadm.NewClient(e.client).FetchOffsetsForTopics(kadm.RequireStable(ctx), e.cfg.Group, topics...)
+	if err == nil {
+		err = offsets.Error()
+	}
+	switch {
+	case errors.Is(err, kerr.GroupIDNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, e.unreachable(fmt.Errorf("offsets of group %s: %w", e.cfg.Group, err))
+	}
+	return offsets, nil
 }
 
 // warnCompacted says which topics are compacted: what compaction has passed over can't be replayed. Without the right

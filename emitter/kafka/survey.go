@@ -155,12 +155,9 @@ func (s *surveyor) loadCommitted(ctx context.Context) error {
 		topics = append(topics, u.Topic)
 	}
 	slices.Sort(topics)
-	all, err := kadm.NewClient(s.e.client).FetchOffsetsForTopics(ctx, s.e.cfg.Group, slices.Compact(topics)...)
-	if err == nil {
-		err = all.Error()
-	}
+	all, err := s.e.fetchCommitted(ctx, slices.Compact(topics))
 	if err != nil {
-		return s.e.unreachable(fmt.Errorf("offsets of group %s: %w", s.e.cfg.Group, err))
+		return err
 	}
 	s.committed = all
 	return nil
