@@ -115,10 +115,13 @@ func (c *checker) check(ctx context.Context) []doctor.Finding {
 		return append(c.brokers(all, meta, nil), doctor.Of("kafka", err))
 	}
 
-	topics, lead := c.topics(ctx)
-	findings := c.brokers(all, meta, lead)
-	findings = append(findings, topics...)
-	return append(findings, c.group(ctx)...)
+	var topics, group []doctor.Finding
+	var lead map[int32]int
+	var wg sync.WaitGroup
+	wg.Go(func() { topics, lead = c.topics(ctx) })
+	wg.Go(func() { group = c.group(ctx) })
+	wg.Wait()
+	return slices.Concat(c.brokers(all, meta, lead), topics, group)
 }
 
 // told marks the addresses that the cluster tells as well, and returns those that were not configured, by node.

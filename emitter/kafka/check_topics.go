@@ -36,6 +36,7 @@ type topicState struct {
 	meta    *kmsg.MetadataResponseTopic
 	configs map[string]string // nil: they can't be seen
 	surveys []emitter.Survey  // by partition
+	askErr  error             // why there are none
 	sizes   map[int32]int64   // bytes, by partition; nil: not known
 	readErr error             // why a record can't be read
 	newest  time.Time         // the latest timestamp of any record; zero if there is none or it isn't known
@@ -44,13 +45,17 @@ type topicState struct {
 // topics checks the topics. It also tells how many of their partitions each broker leads.
 func (c *checker) topics(ctx context.Context) ([]doctor.Finding, map[int32]int) {
 	m, err := c.e.wanted(ctx)
+	// A broker may lag behind: what is missing is asked for once more.
+	if err == nil && slices.ContainsFunc(c.cfg.Topics, func(name string) bool { return m[name] == nil }) && sleep(ctx, 2*settleTime) == nil {
+		m, err = c.e.wanted(ctx)
+	}
 	if err != nil {
 		f := doctor.Of("kafka topics", c.e.unreachable(err))
 		f.Text = "the cluster doesn't tell its topics: " + f.Text
 		return []doctor.Finding{f}, nil
 	}
 	var findings []doctor.Finding
-	for _, name := range c.e.cfg.Topics {
+	for _, name := range c.cfg.Topics {
 		if m[name] == nil {
 			findings = append(findings, doctor.Of("kafka topic "+name, c.e.topicMissing(name, c.e.nearest(ctx, name))))
 		}
@@ -102,7 +107,7 @@ func (c *checker) look(ctx context.Context, topics []*topicState) {
 		names = append(names, t.name)
 		byName[t.name] = t
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*checkTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout+checkTimeout/2)
 	defer cancel()
 	admin := kadm.NewClient(c.e.client)
 	var wg sync.WaitGroup
@@ -146,7 +151,7 @@ func (c *checker) look(ctx context.Context, topics []*topicState) {
 
 // survey asks for the offsets of every partition.
 func (c *checker) survey(ctx context.Context, names []string, byName map[string]*topicState) {
-	cfg := c.e.cfg
+	cfg := c.e.cfg // the brokers that answer
 	if cfg.Pattern == "" {
 		cfg.Topics = names
 	}
@@ -158,7 +163,10 @@ func (c *checker) survey(ctx context.Context, names []string, byName map[string]
 		Saved: c.env.Positions, Time: c.now.Add(-rateWindow), Oldest: parts <= maxOldest,
 	})
 	if err != nil {
-		return // what keeps a whole survey from being made is found otherwise
+		for _, t := range byName {
+			t.askErr = err
+		}
+		return
 	}
 	for _, s := range all {
 		if t := byName[s.Topic]; t != nil {
@@ -254,7 +262,7 @@ func (c *checker) topicRows(t *topicState) []doctor.Finding {
 
 // patternRows sums the topics of a pattern up, and names those with something wrong.
 func (c *checker) patternRows(topics []*topicState) []doctor.Finding {
-	subject := "kafka topics like " + c.e.cfg.Pattern
+	subject := "kafka topics like " + c.cfg.Pattern
 	if len(topics) == 0 {
 		return []doctor.Finding{{
 			Level: doctor.Warn, Subject: subject, Code: doctor.CodeNoMatch, Text: "no topic that this user may see matches",
@@ -291,6 +299,14 @@ func (c *checker) access(t *topicState) []doctor.Finding {
 		rows = append(rows, doctor.Finding{
 			Level: doctor.Error, Code: batch.CodeUnauthorized, Text: "this user may see the topic, and not read it", Remedy: "grant the user Read on topic " + t.name,
 		})
+	}
+	if t.askErr != nil {
+		f := doctor.Of("", t.askErr)
+		f.Level, f.Code, f.Text = doctor.Warn, doctor.CodeNotChecked, "its offsets can't be asked for: "+f.Text
+		if f.Remedy == "" {
+			f.Remedy = "see what is said of the brokers"
+		}
+		rows = append(rows, f)
 	}
 	if t.configs == nil {
 		rows = append(rows, doctor.Finding{
