@@ -24,6 +24,8 @@ type Standing struct {
 	Txid  batch.Txid
 	Chain uint64
 	Epoch batch.Epoch // the highest claimed
+	// Positions holds every partition that was ever admitted, in batch.Partition order.
+	Positions []SavedPosition
 	// ChainAt returns the chain of a committed batch; ok is false if the ledger doesn't reach back to it.
 	ChainAt func(ctx context.Context, txid batch.Txid) (chain uint64, ok bool, err error)
 }
