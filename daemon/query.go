@@ -20,6 +20,7 @@ import (
 
 func (a *app) queryCommand() *cobra.Command {
 	var data, format string
+	var at atFlags
 	cmd := &cobra.Command{
 		Use:   "query FILE STATE [KEY...]",
 		Short: "Print the rows of a state at a committed txid",
@@ -31,6 +32,13 @@ func (a *app) queryCommand() *cobra.Command {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
+			p := newStatePrinter(format, a.out)
+			if at.set() {
+				if err := a.queryPast(cmd.Context(), args, data, &at, p); err != nil {
+					return queryError(err)
+				}
+				return p.end()
+			}
 			dir, rest, err := a.dataDir(args, data)
 			if err != nil {
 				return err
@@ -38,7 +46,6 @@ func (a *app) queryCommand() *cobra.Command {
 			if len(rest) == 0 {
 				return usagef("name the state to print")
 			}
-			p := newStatePrinter(format, a.out)
 			if err := queryDir(cmd.Context(), dir, rest[0], rest[1:], p); err != nil {
 				return queryError(err)
 			}
@@ -47,6 +54,7 @@ func (a *app) queryCommand() *cobra.Command {
 	}
 	dataFlag(cmd, &data)
 	formatFlag(cmd, &format)
+	at.add(cmd)
 	return cmd
 }
 

@@ -113,23 +113,17 @@ func differentRows(ctx context.Context, was, is *pebblestate.Snapshot, name stri
 
 // text is the pair as people read it.
 func (p *pair) text(s state.Schema) (Key, error) {
-	k := Key{State: s.Name}
-	for _, side := range []struct {
-		value []byte
-		to    *string
-	}{{p.was, &k.Want}, {p.is, &k.Got}} {
-		if side.value == nil {
-			continue
-		}
-		row, err := query.Decode(nil, s, p.key, side.value)
-		if err != nil {
-			return k, err
-		}
-		cols := query.Columns(s)
-		k.Key = fields(cols[:len(s.Key)], row[:len(s.Key)])
-		*side.to = fields(cols[len(s.Key):], row[len(s.Key):])
+	c := Change{Schema: s}
+	err := p.decode(&c)
+	cols, n := query.Columns(s), len(s.Key)
+	k := Key{State: s.Name, Key: fields(cols[:n], c.Key)}
+	if c.Was != nil {
+		k.Want = fields(cols[n:], c.Was)
 	}
-	return k, nil
+	if c.Now != nil {
+		k.Got = fields(cols[n:], c.Now)
+	}
+	return k, err
 }
 
 func fields(cols []state.Column, row []value.Value) string {
