@@ -154,7 +154,7 @@ func (a *app) export(ctx context.Context, m txstate.Mirror, st *standing, positi
 	if !ok {
 		return fmt.Errorf("%s can't be written to on purpose", m.Name())
 	}
-	if err := e.Export(ctx, st.txid, st.epoch, positions); err != nil {
+	if err := patiently(ctx, func() error { return e.Export(ctx, st.txid, st.epoch, positions) }); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "%s: %d partitions written, as of txid %d\n", m.Name(), len(positions), st.txid)

@@ -18,9 +18,11 @@ func TestOffsetsOnKafka(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(offsetScenarios)) {
 		t.Run(name, func(t *testing.T) {
 			b := connect(t, k.Brokers())
+			defer func() {
+				b.drop("t")
+				b.forget(ownGroup)
+			}()
 			offsetScenarios[name](t, b)
-			b.drop("t")
-			b.forget(ownGroup)
 		})
 	}
 }

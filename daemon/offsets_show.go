@@ -93,7 +93,29 @@ func mirrorShows(ctx context.Context, open func() (txstate.Mirror, error)) (all 
 	if !ok {
 		return nil, nil
 	}
-	return s.Shown(ctx)
+	err = patiently(ctx, func() (err error) {
+		all, err = s.Shown(ctx)
+		return err
+	})
+	return all, err
+}
+
+// patiently calls f again while a group's coordinator is being found: a cluster that has just started has none for a moment.
+func patiently(ctx context.Context, f func() error) error {
+	const pause = 200 * time.Millisecond
+	for {
+		err := f()
+		if batch.CodeOf(err) != batch.CodeGroupCoordinator || err == nil {
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		}
+	}
 }
 
 // closeMirror ends a mirror that has been used for a question only, even if ctx is done.

@@ -137,6 +137,7 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	}
 
 	go bar.follow(h)
+	go watchLag(h, obs.metrics, log)
 	err = h.Wait()
 	bar.stop()
 	if f.holds(err) {

@@ -32,6 +32,7 @@ type Metrics struct {
 	late      prometheus.Counter
 	future    prometheus.Counter
 	committed prometheus.Gauge
+	growing   *prometheus.GaugeVec // source
 
 	now statusDescs
 
@@ -72,6 +73,9 @@ func NewMetrics(pipeline string) *Metrics {
 		committed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "tridentd", Name: "committed_txid", ConstLabels: labels, Help: "The last committed txid.",
 		}),
+		growing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "tridentd", Name: "lag_growing", ConstLabels: labels, Help: "1 while the lag of a source has grown from look to look.",
+		}, []string{"source"}),
 		now: statusDescs{
 			ready:       desc("ready", "1 if batches can be processed, 0 if something stands in the way (/readyz says what)."),
 			epoch:       desc("epoch", "The epoch of this run; each start takes a higher one."),
@@ -130,6 +134,11 @@ func (m *Metrics) BatchCommitted(e *txstate.Entry) {
 	m.future.Add(float64(e.Counts.Future))
 }
 
+// LagGrowing tells whether the lag of a source keeps growing.
+func (m *Metrics) LagGrowing(source string, is bool) {
+	m.growing.WithLabelValues(source).Set(truth(is))
+}
+
 func (m *Metrics) watch(b Backend) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,7 +147,7 @@ func (m *Metrics) watch(b Backend) {
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.attempts, m.failures, m.batches, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.committed,
+		m.attempts, m.failures, m.batches, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.committed, m.growing,
 	}
 }
 
