@@ -22,17 +22,26 @@ import (
 func (a *app) ledgerCommand() *cobra.Command {
 	var data, format string
 	var from, to uint64
+	var filter ledgerFilter
+	var follow bool
 	cmd := &cobra.Command{
 		Use:   "ledger FILE",
 		Short: "List the committed batches",
 		Long: "ledger lists the committed batches: txid, when it committed, how many records it read, its offset ranges, the digest\n" +
 			"that it left (over all batches so far) and how long it took.",
+		Example: "  tridentd ledger orders.yaml --from 1200\n  tridentd ledger orders.yaml --offset orders-3:123456\n  tridentd ledger orders.yaml -f",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
 			if to != 0 && to < from {
 				return usagef("--to %d is below --from %d", to, from)
+			}
+			if err := filter.check(); err != nil {
+				return err
+			}
+			if follow && to != 0 {
+				return usagef("--follow has no end: leave --to out")
 			}
 			dir, rest, err := a.dataDir(args, data)
 			if err != nil {
@@ -42,7 +51,20 @@ func (a *app) ledgerCommand() *cobra.Command {
 				return usagef("unexpected argument %q", rest[0])
 			}
 			p := newLedgerPrinter(format, a.out)
-			if err := ledgerDir(cmd.Context(), dir, batch.Txid(from), batch.Txid(to), p.entry); err != nil {
+			last := batch.Txid(max(from, 1)) - 1
+			emit := func(e server.LedgerEntry) error {
+				last = e.Txid
+				if !filter.takes(&e) {
+					return nil
+				}
+				return p.entry(e)
+			}
+			if follow {
+				err = followLedger(cmd.Context(), dir, last, emit, p.flush)
+			} else {
+				err = ledgerDir(cmd.Context(), dir, batch.Txid(from), batch.Txid(to), emit)
+			}
+			if err != nil {
 				return queryError(err)
 			}
 			return p.end()
@@ -52,6 +74,8 @@ func (a *app) ledgerCommand() *cobra.Command {
 	formatFlag(cmd, &format)
 	cmd.Flags().Uint64Var(&from, "from", 1, "first txid")
 	cmd.Flags().Uint64Var(&to, "to", 0, "last txid (default: the last committed)")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what the running daemon commits, until Ctrl-C")
+	filter.add(cmd)
 	return cmd
 }
 
@@ -74,6 +98,7 @@ func ledgerDir(ctx context.Context, dir string, from, to batch.Txid, emit func(s
 // ledgerPrinter prints entries in one form.
 type ledgerPrinter interface {
 	entry(e server.LedgerEntry) error
+	flush() error // shows what has been printed so far
 	end() error
 }
 
@@ -135,6 +160,14 @@ func rangeText(r *server.LedgerRange, reset bool) string {
 	return fmt.Sprintf("%s [%d,%d)", p, r.Start, r.End)
 }
 
+func (t *ledgerTable) flush() error {
+	if !t.begun {
+		return nil
+	}
+	return t.end()
+}
+
+// end prints the rows. The next ones, if there are any, are aligned with themselves.
 func (t *ledgerTable) end() error {
 	if err := t.begin(); err != nil {
 		return err
@@ -160,6 +193,8 @@ func (l *ledgerJSON) entry(e server.LedgerEntry) error {
 	_, err = fmt.Fprintf(l.w, "%s%s", lead, b)
 	return err
 }
+
+func (l *ledgerJSON) flush() error { return nil }
 
 func (l *ledgerJSON) end() error {
 	tail := "\n]\n"
@@ -202,6 +237,11 @@ func (l *ledgerCSV) entry(e server.LedgerEntry) error {
 		}
 	}
 	return nil
+}
+
+func (l *ledgerCSV) flush() error {
+	l.w.Flush()
+	return l.w.Error()
 }
 
 func (l *ledgerCSV) end() error {

@@ -207,6 +207,7 @@ func (p *tablePrinter) end() error {
 		p.w.WriteString(strings.TrimRight(line.String(), " ")) //nolint:errcheck // Flush reports it
 		p.w.WriteByte('\n')                                    //nolint:errcheck // Flush reports it
 	}
+	p.rows = p.rows[:0]
 	return p.w.Flush()
 }
 
