@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,8 +10,8 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
-	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -68,6 +69,14 @@ func (h *Handle) openMirrors(ctx context.Context) error {
 			all = append(all, m)
 		}
 	}
+	if k := h.plan.Keeper; k != nil && k.Record != nil {
+		m, err := k.Record(plan.Env{Logger: h.log})
+		if err != nil {
+			h.closeMirrors(ctx, all)
+			return err
+		}
+		all = append(all, m)
+	}
 	h.mu.Lock()
 	h.mirrors = all
 	h.mu.Unlock()
@@ -87,27 +96,26 @@ func (h *Handle) closeMirrors(ctx context.Context, all []txstate.Mirror) {
 	wg.Wait()
 }
 
-// resumed tells the mirrors what the store holds, so that they are repaired before the first batch.
-func (h *Handle) resumed(x *exec.Executor) {
-	txid, positions := x.Committed()
-	for _, m := range h.mirrors {
-		m.Committed(txid, x.Epoch(), positions)
-	}
-}
-
 // guard doesn't believe an empty store at once: where a mirror holds this pipeline's txid, the directory was lost, or
-// another one is meant.
-func (h *Handle) guard(ctx context.Context) error {
-	snap, err := h.db.Store().Load(ctx)
+// another one is meant. Recorders are held against the store, empty or not.
+func (h *Handle) guard(ctx context.Context, db *pebblestate.DB) error {
+	snap, err := db.Store().Load(ctx)
 	if err != nil {
 		return err
 	}
-	if snap.Txid > 0 || len(snap.Positions) > 0 || len(snap.Recorded) > 0 {
-		if h.o.Fresh {
-			h.log.Warn("the data directory is not empty: the pipeline goes on where it stands, nothing starts over", "data", h.dir, "txid", uint64(snap.Txid))
-		}
-		return nil
+	if emptyStore(&snap) {
+		err = h.guardEmpty(ctx)
+	} else if h.o.Fresh {
+		h.log.Warn("the data directory is not empty: the pipeline goes on where it stands, nothing starts over", "data", h.dir, "txid", uint64(snap.Txid))
 	}
+	if err != nil {
+		return err
+	}
+	return h.reconcile(ctx, db, &snap)
+}
+
+// guardEmpty is the guard of an empty store.
+func (h *Handle) guardEmpty(ctx context.Context) error {
 	for _, m := range h.mirrors {
 		if h.o.Fresh {
 			m.Rewind()
@@ -131,14 +139,16 @@ func (h *Handle) guard(ctx context.Context) error {
 
 // missing is the refusal to start over what a mirror holds, nil if that is nothing.
 func (h *Handle) missing(mirror string, carried []txstate.Carried) error {
-	carried = slices.DeleteFunc(carried, func(c txstate.Carried) bool { return c.Txid == 0 })
-	if len(carried) == 0 {
+	var txid batch.Txid
+	for _, c := range carried {
+		txid = max(txid, c.Txid)
+	}
+	if txid == 0 {
 		return nil
 	}
-	var txid batch.Txid
+	carried = slices.DeleteFunc(carried, func(c txstate.Carried) bool { return c.Txid == 0 || c.Partition == batch.Partition{} })
 	var at []string
 	for i, c := range carried {
-		txid = max(txid, c.Txid)
 		switch {
 		case i < shownPositions:
 			at = append(at, fmt.Sprintf("%s-%d at %d", c.Topic, c.Number, c.Next))
@@ -148,7 +158,7 @@ func (h *Handle) missing(mirror string, carried []txstate.Carried) error {
 	}
 	e := batch.NewError(batch.Permanent, batch.CodeStoreMissing, "start",
 		fmt.Errorf("the data directory %s is empty (txid 0, no positions), but %s says that the pipeline has come to txid %d (%s)",
-			h.dir, mirror, txid, strings.Join(at, ", ")),
+			h.dir, mirror, txid, cmp.Or(strings.Join(at, ", "), "without a position")),
 		"choose the directory that holds the data (--data), restore it from a copy, or start over on purpose with --fresh: then every record that is still there counts again")
 	e.Pipeline = h.plan.Name
 	return e

@@ -30,6 +30,7 @@ type Pipeline struct {
 	text   []string
 	onBad  plan.OnBad
 	limits plan.Limits
+	keeper Keeper
 	steps  int
 
 	compiled *plan.Plan
@@ -162,6 +163,10 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	at := map[*sourceDef]int{}
 	pl := &plan.Plan{
 		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits,
+	}
+	if p.keeper != nil {
+		pl.Keeper = keeperOf(p.name, p.keeper)
+		pl.Lines = append(slices.Clip(pl.Lines), pl.Keeper.Describe)
 	}
 	for i, s := range sources {
 		at[s] = i

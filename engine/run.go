@@ -49,8 +49,8 @@ type Handle struct {
 	mu      sync.Mutex
 	db      *pebblestate.DB // nil while it is opened again, and once it is closed
 	closed  bool            // the store is closed for good
-	exec    *exec.Executor // nil until the sources have been opened
-	run     *runner.Runner // nil until then
+	exec    *exec.Executor  // nil until the sources have been opened
+	run     *runner.Runner  // nil until then
 	mirrors []txstate.Mirror
 	drained bool
 	drain   chan struct{} // closed by Drain
@@ -62,6 +62,8 @@ type Handle struct {
 	txid    batch.Txid                // the last committed
 	moved   chan struct{}             // closed, and made anew, when txid rises
 	targets map[batch.Partition]int64 // of a bounded run
+	holding txstate.Gate              // what keeps a batch from committing; nil if nothing does
+	fatal   error                     // what abandon was told
 }
 
 // Start opens the store and begins to run in the background. Mistakes of the pipeline and of the store are returned
@@ -205,9 +207,18 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 			err = errors.Join(err, db.Close())
 		}
 	}()
+	defer func() {
+		if fatal := h.abandoned(); fatal != nil {
+			err = errors.Join(fatal, err)
+		}
+	}()
 	if err := h.openMirrors(work); err != nil {
 		return err
 	}
+	h.watchRecorders(finished)
+	g := h.openGates(work)
+	defer g.cut(nil)
+	go g.cutAfter(h.drain, finished)
 	var x *exec.Executor
 	defer func() {
 		closing, cancel := context.WithTimeout(work, closeGrace)
@@ -232,7 +243,7 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 		}
 	}
 	r, err := runner.New(runner.Config{
-		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{x}, Logger: h.log, Observe: h.observe, StopTimeout: stopTimeout,
+		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{Executor: x, h: h, gates: g}, Logger: h.log, Observe: h.observer(g), StopTimeout: stopTimeout,
 	})
 	if err != nil {
 		return err
@@ -244,6 +255,9 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 	h.advance(snap.Txid)
 	h.log.Info("running", "txid", uint64(snap.Txid), "epoch", uint64(snap.Epoch), "data", h.dir)
 	go h.watchDrain(finished, r)
+	if h.abandoned() != nil { // meanwhile
+		r.Stop()
+	}
 	h.reached(x)
 	return r.Run(work)
 }
@@ -272,14 +286,20 @@ func (h *Handle) watchDrain(finished <-chan struct{}, r *runner.Runner) {
 	}
 }
 
-// observe passes on what the coordinator learns and decides.
-func (h *Handle) observe(_ time.Time, ev coordinator.Event, actions []coordinator.Action) {
-	if err := coordinator.FailureOf(ev); err != nil {
-		h.o.Observer.Failed(err)
-	}
-	for _, a := range actions {
-		if p, ok := a.(coordinator.Process); ok { // a beginning that found nothing to plan is none
-			h.o.Observer.Begun(p.Txid, p.Attempt)
+// observer passes on what the coordinator learns and decides.
+func (h *Handle) observer(g *gates) func(time.Time, coordinator.Event, []coordinator.Action) {
+	return func(_ time.Time, ev coordinator.Event, actions []coordinator.Action) {
+		if err := coordinator.FailureOf(ev); err != nil {
+			h.o.Observer.Failed(err)
+			if batch.KindOf(err) == batch.Permanent {
+				g.cut(errCut) // the run ends: nothing waits for a gate any more
+			}
+		}
+		for _, a := range actions {
+			if p, ok := a.(coordinator.Process); ok { // a beginning that found nothing to plan is none
+				h.o.Observer.Begun(p.Txid, p.Attempt)
+				h.begun(p.Txid, p.Attempt)
+			}
 		}
 	}
 }
@@ -349,7 +369,7 @@ func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snaps
 			return err
 		}
 		if !guarded {
-			if err := h.guard(ctx); err != nil {
+			if err := h.guard(ctx, db); err != nil {
 				return err
 			}
 			guarded = true
@@ -472,10 +492,17 @@ func (h *Handle) reopen(ctx context.Context) (*pebblestate.DB, error) {
 	return db, nil
 }
 
-// committer tells the runner which commits have an unknown outcome.
-type committer struct{ *exec.Executor }
+// committer holds commits back while a gate is closed, and tells the runner which have an unknown outcome.
+type committer struct {
+	*exec.Executor
+	h     *Handle
+	gates *gates
+}
 
 func (c *committer) Commit(ctx context.Context, bs []*batch.Batch) error {
+	if err := c.h.pass(c.gates, bs[0].Txid); err != nil {
+		return err
+	}
 	err := c.Executor.Commit(ctx, bs)
 	if errors.Is(err, pebblestate.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", runner.ErrUnknown, err)

@@ -53,7 +53,7 @@ func (h *Handle) Status() Status {
 		Pipeline: h.plan.Name, Dir: h.dir, Began: h.began, Last: h.last, Draining: h.drained, Epoch: h.epoch, Txid: h.txid,
 	}
 	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
-	mirrors := h.mirrors
+	mirrors, holding := h.mirrors, h.holding
 	h.mu.Unlock()
 	for _, m := range mirrors {
 		st.Mirrors = append(st.Mirrors, MirrorStatus{Name: m.Name(), MirrorStatus: m.Status()})
@@ -93,6 +93,9 @@ func (h *Handle) Status() Status {
 	if rs.Cause != nil {
 		st.Failure, st.Failing = rs.Cause, true
 		st.Reasons = []string{rs.Cause.Error()}
+	}
+	if holding != nil {
+		st.Reasons = append(st.Reasons, h.heldBack(holding))
 	}
 	if st.Draining {
 		st.Reasons = append(st.Reasons, "stopping")

@@ -42,6 +42,9 @@ type Recorder interface {
 	// Advance hands over where the store stands: at the start, then after each batch. It doesn't block; the latest
 	// wins. The recorder may keep the positions and must not change them.
 	Advance(p Point)
+	// ExportPoint writes where the given store stands over whatever is held, also backwards and over what others wrote, and
+	// returns once that has been acknowledged. It is called on a recorder that is told nothing else.
+	ExportPoint(ctx context.Context, store string, p Point) error
 	// Broken is closed once the run must end, as Err says.
 	Broken() <-chan struct{}
 	// Err is the permanent error that Broken was closed for; nil before that.

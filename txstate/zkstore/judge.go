@@ -26,7 +26,7 @@ func judge(ctx context.Context, path, pipeline string, s *txstate.Standing, foun
 			"give each pipeline a node of its own (zookeeper.id, zookeeper.path); if the other is gone, remove the node")
 	case at == 0:
 		return nil // nothing of it can be lost
-	case at > s.Txid && found.Store != s.Store:
+	case at > s.Txid && found.Store != s.Store && found.Store != "":
 		return foreign(path, pipeline, fmt.Sprintf("another store of this pipeline has written it: store %s stands at txid %d%s, written %s; this store, %s, stands at txid %d%s",
 			found.Store, at, listCarried(held), stamp(found.Written), s.Store, s.Txid, listSaved(s.Positions)), remedyAhead)
 	case at > s.Txid:
@@ -35,6 +35,9 @@ func judge(ctx context.Context, path, pipeline string, s *txstate.Standing, foun
 				path, at, listCarried(held), stamp(found.Written), s.Txid, listSaved(s.Positions)), remedyAhead)
 		e.Pipeline = pipeline
 		return e
+	}
+	if found.Store == "" {
+		return nil // written on purpose, by somebody who knew no more than positions
 	}
 	chain, ok := s.Chain, true
 	if at != s.Txid {

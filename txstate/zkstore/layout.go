@@ -89,7 +89,7 @@ func parseRecord(b []byte) (*recordNode, error) {
 	if r.Version < 1 || r.Pipeline == "" {
 		return nil, errors.New("it names no pipeline")
 	}
-	if _, err := strconv.ParseUint(r.Committed.Chain, 16, 64); err != nil {
+	if _, err := strconv.ParseUint(r.Committed.Chain, 16, 64); err != nil && (r.Committed.Chain != "" || r.Store != "") {
 		return nil, fmt.Errorf("committed.chain is %q", r.Committed.Chain)
 	}
 	return &r, nil
@@ -223,6 +223,9 @@ func contentOf(pipeline, store string, at *txstate.Point, working *workingPart, 
 	}}
 	if at.Time.IsZero() {
 		c.record.Committed.Time = time.Time{}
+	}
+	if store == "" { // nor is the chain known
+		c.record.Committed.Chain = ""
 	}
 	rest := slices.DeleteFunc(slices.Clone(at.Positions), func(p txstate.SavedPosition) bool {
 		return p.Topic == "" // it only marks that the source has been opened

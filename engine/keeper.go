@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/doctor"
+	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// Keeper is a server outside that is told what the master does, and may say who is the master: ZooKeeper. One that can be checked
+// implements doctor.Checker.
+type Keeper interface {
+	// Describe says in one line what is kept where, without secrets.
+	Describe(pipeline string) string
+	// Record makes the mirror that keeps the record. It contacts nobody. If what it returns is a txstate.Gate, no batch
+	// commits while that doesn't let it pass.
+	Record(pipeline string, env emitter.Env) (txstate.Mirror, error)
+	// Locks tells whether there is a lock; Lock makes it, and contacts nobody.
+	Locks() bool
+	Lock(pipeline string, env emitter.Env) (txstate.Lock, error)
+}
+
+// KeptBy shows the master's record elsewhere, too, or has the pipeline run under a lock.
+func KeptBy(k Keeper) PipelineOption {
+	return func(p *Pipeline) {
+		if p.keeper != nil {
+			p.errorf("KeptBy is given twice")
+		}
+		p.keeper = k
+	}
+}
+
+// keeperOf is a keeper as a plan holds it.
+func keeperOf(pipeline string, k Keeper) *plan.Keeper {
+	pk := &plan.Keeper{
+		Describe: k.Describe(pipeline),
+		Record:   func(env plan.Env) (txstate.Mirror, error) { return k.Record(pipeline, env) },
+	}
+	if k.Locks() {
+		pk.Lock = func(env plan.Env) (txstate.Lock, error) { return k.Lock(pipeline, env) }
+	}
+	if ch, ok := k.(doctor.Checker); ok {
+		pk.Check = ch.Check
+	}
+	return pk
+}
+
+// gateGrace is for how long a run that ends waits for a gate that holds a batch back, so that what only takes a moment ends
+// in order.
+const gateGrace = time.Second
+
+// gates are what batches pass before they commit, and how long one is held back there.
+type gates struct {
+	all []txstate.Gate
+	// cut ends the waiting: its context is that of Pass.
+	ctx context.Context
+	cut context.CancelCauseFunc
+}
+
+// errCut ends the waiting at a gate.
+var errCut = errors.New("the run ends")
+
+func (h *Handle) openGates(ctx context.Context) *gates {
+	g := &gates{}
+	g.ctx, g.cut = context.WithCancelCause(ctx)
+	for _, m := range h.mirrors {
+		if gate, ok := m.(txstate.Gate); ok {
+			g.all = append(g.all, gate)
+		}
+	}
+	return g
+}
+
+// cutAfter ends the waiting shortly after a drain: what is held back by then is dropped, and done again by the next run.
+func (g *gates) cutAfter(drain, finished <-chan struct{}) {
+	select {
+	case <-drain:
+	case <-finished:
+		return
+	}
+	t := time.NewTimer(gateGrace)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		g.cut(errCut)
+	case <-finished:
+	}
+}
+
+// pass waits until every gate lets batches commit.
+func (h *Handle) pass(g *gates, txid batch.Txid) error {
+	for _, gate := range g.all {
+		// What takes a moment isn't worth telling.
+		t := time.AfterFunc(gateNotice, func() { h.holdBack(gate) })
+		err := gate.Pass(g.ctx)
+		t.Stop()
+		held := h.heldBack(gate)
+		h.holdBack(nil)
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, errCut) {
+			err = batch.NewError(batch.Transient, batch.CodeUnavailable, "commit", fmt.Errorf("%s; the run ends before that", held), "start again: the batch is done again then")
+		}
+		if e, ok := errors.AsType[*batch.Error](err); ok {
+			c := *e
+			c.Txid = txid
+			return &c
+		}
+		return err
+	}
+	return nil
+}
+
+// gateNotice is how long a batch is held back before that shows.
+const gateNotice = 200 * time.Millisecond
+
+func (h *Handle) holdBack(g txstate.Gate) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.holding = g
+}
+
+// heldBack says why a gate keeps batches from committing.
+func (h *Handle) heldBack(g txstate.Gate) string {
+	if r, ok := g.(interface{ Holding() error }); ok {
+		if err := r.Holding(); err != nil {
+			return "commits wait for ZooKeeper: " + err.Error()
+		}
+	}
+	return "commits wait for ZooKeeper"
+}
+
+// watchRecorders ends the run when one of its recorders says so.
+func (h *Handle) watchRecorders(finished <-chan struct{}) {
+	for _, m := range h.mirrors {
+		r, ok := m.(txstate.Recorder)
+		if !ok {
+			continue
+		}
+		go func() {
+			select {
+			case <-r.Broken():
+				h.abandon(r.Err())
+			case <-finished:
+			}
+		}()
+	}
+}
+
+// abandon ends the run with a permanent failure that concerns no batch: those in flight are dropped, but for a commit under
+// way. The first one counts.
+func (h *Handle) abandon(err error) {
+	h.mu.Lock()
+	if h.fatal == nil {
+		h.fatal = err
+	}
+	r := h.run
+	h.mu.Unlock()
+	h.o.Observer.Failed(err)
+	h.Drain()
+	if r != nil {
+		r.Stop()
+	}
+}
+
+func (h *Handle) abandoned() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fatal
+}
+
+// standing tells a recorder what store it is held against.
+func (h *Handle) standing(ctx context.Context, db *pebblestate.DB, snap *txstate.Snapshot) (txstate.Standing, error) {
+	id, err := db.Identity(ctx)
+	if err != nil {
+		return txstate.Standing{}, err
+	}
+	return txstate.Standing{
+		Store: id, Empty: emptyStore(snap), Txid: snap.Txid, Chain: snap.Chain, Epoch: snap.Epoch, Positions: snap.Positions,
+		ChainAt: func(ctx context.Context, txid batch.Txid) (uint64, bool, error) {
+			for e, err := range h.Entries(ctx, txid, txid) {
+				return e.Chain, err == nil, err
+			}
+			return 0, false, nil
+		},
+	}, nil
+}
+
+func emptyStore(snap *txstate.Snapshot) bool {
+	return snap.Txid == 0 && len(snap.Positions) == 0 && len(snap.Recorded) == 0
+}
+
+// reconcile holds what the recorders keep against the store.
+func (h *Handle) reconcile(ctx context.Context, db *pebblestate.DB, snap *txstate.Snapshot) error {
+	for _, m := range h.mirrors {
+		r, ok := m.(txstate.Recorder)
+		if !ok {
+			continue
+		}
+		s, err := h.standing(ctx, db, snap)
+		if err != nil {
+			return err
+		}
+		if err := r.Reconcile(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begun tells the mirrors that show it which batch is at work.
+func (h *Handle) begun(txid batch.Txid, attempt batch.Attempt) {
+	for _, m := range h.mirrors {
+		if o, ok := m.(txstate.Observing); ok {
+			o.Begun(txid, attempt)
+		}
+	}
+}
+
+// resumed tells the mirrors what the store holds, so that they are repaired before the first batch.
+func (h *Handle) resumed(x *exec.Executor) {
+	at := x.Point()
+	for _, m := range h.mirrors {
+		exec.Tell(m, at)
+	}
+}
+
+// ExportRecord writes where the store of a pipeline at rest stands to what keeps its record, over whatever is there, also
+// backwards. It returns the name of what was written, and the point.
+func ExportRecord(ctx context.Context, p *Pipeline, db *pebblestate.DB, env emitter.Env) (string, txstate.Point, error) {
+	pl, err := p.Plan()
+	if err != nil {
+		return "", txstate.Point{}, err
+	}
+	if pl.Keeper == nil || pl.Keeper.Record == nil {
+		return "", txstate.Point{}, batch.NewError(batch.Permanent, batch.CodeConfiguration, "export", fmt.Errorf("pipeline %s names no ZooKeeper", pl.Name), "add zookeeper to the pipeline")
+	}
+	snap, err := db.Store().Load(ctx)
+	if err != nil {
+		return "", txstate.Point{}, err
+	}
+	id, err := db.Identity(ctx)
+	if err != nil {
+		return "", txstate.Point{}, err
+	}
+	at := txstate.Point{Txid: snap.Txid, Epoch: snap.Epoch, Time: snap.Time, Chain: snap.Chain, Positions: snap.Positions}
+	m, err := pl.Keeper.Record(env)
+	if err != nil {
+		return "", at, err
+	}
+	closing := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer cancel()
+		return m.Close(ctx)
+	}
+	r, ok := m.(txstate.Recorder)
+	if !ok {
+		return "", at, errors.Join(fmt.Errorf("%s can't be written on purpose", m.Name()), closing())
+	}
+	return m.Name(), at, errors.Join(r.ExportPoint(ctx, id, at), closing())
+}
