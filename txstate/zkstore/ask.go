@@ -25,6 +25,7 @@ func (r *Record) Reconcile(ctx context.Context, s txstate.Standing) error {
 		asking, cancel = context.WithTimeout(ctx, startLimit)
 		defer cancel()
 	}
+	r.known = false
 	err := r.look(asking, &s, rewind)
 	if err == nil {
 		r.reached()
