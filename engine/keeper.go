@@ -20,12 +20,12 @@ import (
 type Keeper interface {
 	// Describe says in one line what is kept where, without secrets.
 	Describe(pipeline string) string
-	// Record makes the mirror that keeps the record. It contacts nobody. If what it returns is a txstate.Gate, no batch
+	// NewRecord makes the mirror that keeps the record. It contacts nobody. If what it returns is a txstate.Gate, no batch
 	// commits while that doesn't let it pass.
-	Record(pipeline string, env emitter.Env) (txstate.Mirror, error)
-	// Locks tells whether there is a lock; Lock makes it, and contacts nobody.
+	NewRecord(pipeline string, env emitter.Env) (txstate.Mirror, error)
+	// Locks tells whether there is a lock; NewLock makes it, and contacts nobody.
 	Locks() bool
-	Lock(pipeline string, env emitter.Env) (txstate.Lock, error)
+	NewLock(pipeline string, env emitter.Env) (txstate.Lock, error)
 }
 
 // KeptBy shows the master's record elsewhere, too, or has the pipeline run under a lock.
@@ -42,10 +42,10 @@ func KeptBy(k Keeper) PipelineOption {
 func keeperOf(pipeline string, k Keeper) *plan.Keeper {
 	pk := &plan.Keeper{
 		Describe: k.Describe(pipeline),
-		Record:   func(env plan.Env) (txstate.Mirror, error) { return k.Record(pipeline, env) },
+		Record:   func(env plan.Env) (txstate.Mirror, error) { return k.NewRecord(pipeline, env) },
 	}
 	if k.Locks() {
-		pk.Lock = func(env plan.Env) (txstate.Lock, error) { return k.Lock(pipeline, env) }
+		pk.Lock = func(env plan.Env) (txstate.Lock, error) { return k.NewLock(pipeline, env) }
 	}
 	if ch, ok := k.(doctor.Checker); ok {
 		pk.Check = ch.Check
