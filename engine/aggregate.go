@@ -32,6 +32,7 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 			Key: schemaColumns(g.codec.Columns(), g.window != nil), Values: a.Columns(),
 		},
 		Mergeable: a.Exact(),
+		Zero:      func() []byte { return zero(a) },
 		Update: func(dst, old, delta []byte) ([]byte, bool, error) {
 			v, err := a.Update(dst, old, delta)
 			return v, true, err
@@ -42,6 +43,12 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 	}
 	g.exchange(name, a, &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: value.KeyText})
 	p.describe("  state %s: %s by %s", name, aggregateNames(a.Columns()), columnNames(st.Schema.Key))
+}
+
+// zero returns the cells of a value without records.
+func zero[T any](a agg.Aggregation[T]) []byte {
+	t := a.NewTable()
+	return t.Append(nil, t.New())
 }
 
 func aggregateNames(cols []state.Column) string {

@@ -14,6 +14,7 @@ import (
 // The first byte of a value tells its version, so that a later one can add fields and read both.
 const (
 	entryVersion    = 1
+	importVersion   = 2 // of an entry that ends in Imported; all others are of version 1
 	positionVersion = 1
 	staticVersion   = 1
 )
@@ -36,7 +37,11 @@ func readPartition(r *enc.Reader) batch.Partition {
 }
 
 func appendEntry(b []byte, e *txstate.Entry) []byte {
-	b = append(b, entryVersion)
+	version := byte(entryVersion)
+	if e.Imported != "" {
+		version = importVersion
+	}
+	b = append(b, version)
 	b = enc.AppendUvarint(b, uint64(e.Txid))
 	b = enc.AppendUvarint(b, uint64(e.Attempt.Epoch))
 	b = enc.AppendUvarint(b, uint64(e.Attempt.N))
@@ -95,14 +100,18 @@ func appendEntry(b []byte, e *txstate.Entry) []byte {
 		b = enc.AppendVarint(b, s.Rows)
 		b = enc.AppendUint64(b, s.Digest)
 	}
+	if version == importVersion {
+		b = enc.AppendString(b, e.Imported)
+	}
 	return b
 }
 
 func decodeEntry(b []byte) (txstate.Entry, error) {
 	var e txstate.Entry
 	r := enc.NewReader(b)
-	if err := readVersion(r, "ledger entry", entryVersion); err != nil {
-		return e, err
+	version := r.Byte()
+	if r.Err() == nil && version != entryVersion && version != importVersion {
+		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d and %d are known", enc.ErrMalformed, version, entryVersion, importVersion)
 	}
 	e.Txid = batch.Txid(r.Uvarint())
 	e.Attempt = batch.Attempt{Epoch: batch.Epoch(r.Uvarint()), N: r.Uint32()}
@@ -137,6 +146,11 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 	e.Statics = readSlice(r, 10, func() txstate.StaticVersion {
 		return txstate.StaticVersion{Name: r.String(), Rows: r.Varint(), Digest: r.Uint64()}
 	})
+	if version == importVersion {
+		if e.Imported = r.String(); r.Err() == nil && e.Imported == "" {
+			return e, fmt.Errorf("%w: a ledger entry of version %d that was imported from nowhere", enc.ErrMalformed, version)
+		}
+	}
 	return e, r.Done()
 }
 

@@ -117,7 +117,7 @@ func (o *output) exchange() *plan.Exchange {
 	return &plan.Exchange{
 		Name: o.stream.name, Merge: merge, FormatKey: value.KeyText,
 		State: &plan.State{
-			Schema: o.schema, Mergeable: o.exact(), TimeSources: o.timeSources,
+			Schema: o.schema, Mergeable: o.exact(), TimeSources: o.timeSources, Zero: o.zero,
 			Update: func(dst, old, delta []byte) ([]byte, bool, error) {
 				if old == nil {
 					return append(dst, delta...), true, nil
@@ -127,6 +127,17 @@ func (o *output) exchange() *plan.Exchange {
 			},
 		},
 	}
+}
+
+// zero returns the cells of a value that no record has reached.
+func (o *output) zero() []byte {
+	var cells []byte
+	for _, v := range o.values {
+		a := newAccumulator(v.fn, v.arg)
+		a.grow(1)
+		cells = a.append(cells, 0)
+	}
+	return cells
 }
 
 // exact tells whether the aggregates' merge is associative to the last bit.

@@ -76,10 +76,13 @@ type Entry struct {
 	// Watermarks holds, by source name, what this batch left for the next; sources without one are left out.
 	Watermarks []Watermark
 	// Reset marks an entry made by hand (offsets reset): its ranges were skipped or are read again, not processed.
-	Reset   bool
-	Counts  Counts
-	States  []StateDigest // by name; states without a write are left out
-	Statics []StaticVersion
+	Reset bool
+	// Imported says where an entry's positions, and States if it has any, were brought from (offsets import); empty for
+	// all others. Such an entry is a Reset.
+	Imported string
+	Counts   Counts
+	States   []StateDigest // by name; states without a write are left out
+	Statics  []StaticVersion
 	// Chain is the digest of this batch's digests and the chain of the batch before.
 	Chain     uint64
 	Build     string // build id, GOARCH and its level: "… amd64 v1"

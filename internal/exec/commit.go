@@ -31,15 +31,10 @@ func (x *Executor) entryOf(f *flight) *txstate.Entry {
 	e := &txstate.Entry{
 		Txid: b.Txid, Attempt: b.Attempt, Attempts: b.Attempt.N, Time: b.Time, Seed: b.Seed,
 		Idle: b.Idle, Joined: b.Joined, Counts: f.counts, States: f.states,
-		Build: x.cfg.Build, Plan: x.cfg.PlanSum, Took: f.took,
+		Build: x.cfg.Build, Plan: x.cfg.PlanSum, Took: f.took, Watermarks: f.times.watermarks(x.plan),
 	}
 	for i, r := range b.Ranges {
 		e.Ranges = append(e.Ranges, txstate.RangeEntry{Range: r, Input: f.results[i].input, EventTime: f.times.partTime(r.Partition)})
-	}
-	for i, s := range x.plan.Sources {
-		if s.Time != nil && f.times.marks[i] != txstate.NoTime {
-			e.Watermarks = append(e.Watermarks, txstate.Watermark{Source: s.ID, Time: f.times.marks[i]})
-		}
 	}
 	for _, c := range f.contents {
 		e.Statics = append(e.Statics, txstate.StaticVersion{Name: c.table.Name, Rows: rowsOf(&c.table), Digest: c.table.Digest})
@@ -72,6 +67,9 @@ func chainOf(before uint64, e *txstate.Entry) uint64 {
 		for _, r := range e.Ranges {
 			d = d.text(r.Identity)
 		}
+	}
+	if e.Imported != "" {
+		d = d.text(e.Imported)
 	}
 	return d.sum()
 }

@@ -28,6 +28,9 @@ type ResetOptions struct {
 	Build   string
 	PlanSum uint64
 	Now     time.Time
+	// Imported says where the positions, and States, come from: for an import. It isn't empty if there are States.
+	Imported string
+	States   []ImportedState
 }
 
 // Reset sets positions in a store at rest: one synced write holds the positions and the ledger's entry, which it returns.
@@ -46,7 +49,7 @@ func Reset(ctx context.Context, db *pebblestate.DB, moves []Move, o ResetOptions
 	}
 	e := txstate.Entry{
 		Txid: snap.Txid + 1, Attempt: batch.Attempt{Epoch: snap.Epoch + 1, N: 1}, Attempts: 1, Time: o.Now.UTC().Truncate(time.Millisecond),
-		Reset: true, Build: o.Build, Plan: o.PlanSum, Committed: o.Now.UTC(),
+		Reset: true, Imported: o.Imported, Build: o.Build, Plan: o.PlanSum, Committed: o.Now.UTC(),
 	}
 	if e.Time.Before(snap.Time) {
 		e.Time = snap.Time
@@ -82,11 +85,15 @@ func Reset(ctx context.Context, db *pebblestate.DB, moves []Move, o ResetOptions
 			EventTime: was.EventTime,
 		})
 	}
+	var c pebblestate.Commit
+	for _, s := range o.States {
+		s.addTo(&c, &e, db.Shards())
+	}
 	e.Chain = chainOf(snap.Chain, &e)
 	if err := store.Claim(ctx, e.Attempt.Epoch); err != nil {
 		return e, err
 	}
-	c := pebblestate.Commit{Entry: e, Positions: resetPositions(&e, func(p batch.Partition) txstate.SavedPosition { return saved[p] })}
+	c.Entry, c.Positions = e, resetPositions(&e, func(p batch.Partition) txstate.SavedPosition { return saved[p] })
 	return e, db.Commit(ctx, []pebblestate.Commit{c})
 }
 
@@ -107,9 +114,14 @@ func resetPositions(e *txstate.Entry, was func(batch.Partition) txstate.SavedPos
 // redo does a recorded reset again: what a replay does where the ledger has one. Nothing is in flight.
 func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) error {
 	e := want.Clone()
+	e.States, e.Statics = nil, nil
 	fail := func(format string, args ...any) error {
 		return x.located(batch.NewError(batch.Permanent, batch.CodeUnreplayable, "plan", fmt.Errorf(format, args...),
 			"put its source back into the pipeline until the batch has committed"), e.Txid)
+	}
+	var c pebblestate.Commit
+	if err := x.reimport(ctx, want, &c, &e); err != nil {
+		return x.located(err, e.Txid)
 	}
 	x.mu.Lock()
 	for _, j := range e.Joined {
@@ -134,7 +146,8 @@ func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) 
 	if compare && want.Chain != 0 && e.Chain != want.Chain {
 		return &Difference{Txid: e.Txid, What: "chain", Want: fmt.Sprintf("%016x", want.Chain), Got: fmt.Sprintf("%016x", e.Chain)}
 	}
-	if err := x.cfg.DB.Commit(ctx, []pebblestate.Commit{{Entry: e, Positions: positions}}); err != nil {
+	c.Entry, c.Positions = e, positions
+	if err := x.cfg.DB.Commit(ctx, []pebblestate.Commit{c}); err != nil {
 		return x.located(err, e.Txid)
 	}
 	x.mu.Lock()

@@ -215,6 +215,8 @@ type State struct {
 	Mergeable bool
 	// TimeSources are the indices in Plan.Sources whose watermarks close the windows of a windowed state.
 	TimeSources []int
+	// Zero returns the cells of a value that no record has reached; nil where the values are no cells.
+	Zero func() []byte
 	// Update appends the new value to dst. old is nil where the key is absent. keep = false removes the key.
 	Update func(dst, old, delta []byte) (value []byte, keep bool, err error)
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // ReadFile reads positions from a file called name: JSON objects with the fields topic, partition and next, the offset to be
-// processed next, one behind the other or in an array; or CSV with a header of these three. Other fields are passed over.
+// processed next, one behind the other, in an array or in the field positions of an object (the form of offsets export); or
+// CSV with a header of these three. Other fields are passed over.
 func ReadFile(name string, r io.Reader) (*Left, error) {
 	b := bufio.NewReader(r)
 	first, err := peek(b)
@@ -46,8 +47,31 @@ func peek(b *bufio.Reader) (byte, error) {
 	}
 }
 
+const jsonRemedy = "write positions as {\"topic\":\"words\",\"partition\":0,\"next\":120}"
+
+// addObject adds the position that a JSON object says.
+func (f *findings) addObject(o object, where string) {
+	topic, err := o.text("topic")
+	var number int64
+	p := Position{Topic: topic, From: where}
+	if err == nil {
+		number, err = o.integer("partition", 0)
+	}
+	if err == nil {
+		p.Next, err = o.integer("next", 0)
+	}
+	if err == nil && number > math.MaxInt32 {
+		err = fmt.Errorf("has partition %d", number)
+	}
+	if err != nil {
+		f.fail(where, jsonRemedy, "%w", err)
+		return
+	}
+	p.Partition = int32(number)
+	f.add(p)
+}
+
 func (f *findings) readJSON(name string, r io.Reader, array bool) error {
-	const remedy = "write positions as {\"topic\":\"words\",\"partition\":0,\"next\":120}"
 	d := json.NewDecoder(r)
 	d.UseNumber()
 	if array {
@@ -59,27 +83,17 @@ func (f *findings) readJSON(name string, r io.Reader, array bool) error {
 		where := fmt.Sprintf("%s: position %d", name, n)
 		var o object
 		if err := d.Decode(&o); err != nil {
-			return failure(where, remedy, "isn't a JSON object: %w", err)
+			return failure(where, jsonRemedy, "isn't a JSON object: %w", err)
 		}
-		topic, err := o.text("topic")
-		if err != nil {
-			f.fail(where, remedy, "%w", err)
+		exported, ok := o["positions"].([]any)
+		if !ok {
+			f.addObject(o, where)
 			continue
 		}
-		p := Position{Topic: topic, From: where}
-		number, err := o.integer("partition", 0)
-		if err == nil {
-			p.Next, err = o.integer("next", 0)
+		for i, v := range exported {
+			o, _ := v.(map[string]any)
+			f.addObject(o, fmt.Sprintf("%s: position %d", name, i+1))
 		}
-		if err == nil && number > math.MaxInt32 {
-			err = fmt.Errorf("has partition %d", number)
-		}
-		if err != nil {
-			f.fail(where, remedy, "%w", err)
-			continue
-		}
-		p.Partition = int32(number)
-		f.add(p)
 	}
 	if array {
 		if _, err := d.Token(); err != nil {
@@ -87,7 +101,7 @@ func (f *findings) readJSON(name string, r io.Reader, array bool) error {
 		}
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return failure(name, remedy, "has something behind its positions")
+		return failure(name, jsonRemedy, "has something behind its positions")
 	}
 	return nil
 }

@@ -72,6 +72,7 @@ func EntryGen(txid batch.Txid, epoch batch.Epoch) *rapid.Generator[txstate.Entry
 			Joined:     rapid.SliceOfN(rapid.Custom(drawPosition), 1, 3).Draw(t, "joined"),
 			Watermarks: rapid.SliceOfN(rapid.Custom(drawWatermark), 1, 3).Draw(t, "watermarks"),
 			Reset:      rapid.Bool().Draw(t, "reset"),
+			Imported:   rapid.SampledFrom([]string{"", "file positions.json"}).Draw(t, "imported"),
 			Counts: txstate.Counts{
 				Read: rapid.Int64().Draw(t, "read"), Rejected: rapid.Int64().Draw(t, "rejected"),
 				Late: rapid.Int64().Draw(t, "late"), Future: rapid.Int64().Draw(t, "future"),
