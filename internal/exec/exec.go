@@ -257,11 +257,7 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 			if err != nil {
 				return err
 			}
-			for _, w := range e.Watermarks {
-				if i, ok := x.sourceAt[w.Source]; ok {
-					x.times.marks[i] = w.Time
-				}
-			}
+			x.times.take(x.plan, e.Watermarks)
 		}
 	}
 	var err error

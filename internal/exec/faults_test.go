@@ -15,7 +15,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -259,10 +261,11 @@ func TestReadHangs(t *testing.T) {
 		return nil
 	}
 	w.events.read, w.lines.read = deaf, deaf
-	w.total = func(txid batch.Txid) {
+	w.total = func(txid batch.Txid, _ string) error {
 		if txid == 1 {
 			<-hangs // the next batch is ahead, and more states of this one are to come
 		}
+		return nil
 	}
 	fs := vfs.NewMem()
 	p, err := w.start(fs)
@@ -365,5 +368,124 @@ func TestOutageLongerThanTheFutureBound(t *testing.T) {
 	first := o.entries[0]
 	if !failed || len(o.entries) != 1 || first.Ranges[0].Records != 3 || first.Counts.Future != 0 || !first.Time.Equal(clock0.Add(3*time.Hour)) {
 		t.Errorf("entries %+v", o.entries)
+	}
+}
+
+// stopped runs a new process over the world's sources and returns the bad record that it stops at.
+func (w *world) stopped(t *testing.T) *batch.Error {
+	t.Helper()
+	fs := vfs.NewMem()
+	p, err := w.start(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.done = func(*txstate.Entry) bool { return false }
+	err = p.finish()
+	var e *batch.Error
+	if !errors.As(err, &e) || e.Code != batch.CodeBadRecord {
+		t.Fatalf("error %v", err)
+	}
+	if o := w.outcomeOf(fs); o.snap.Txid != e.Txid-1 {
+		t.Errorf("stopped at txid %d, txid %d has committed", e.Txid, o.snap.Txid)
+	}
+	return e
+}
+
+// Of the bad records of a batch the first is told, in the order of partitions and offsets, even if another is met before
+// it. Reads of partitions behind it are cut off.
+func TestFirstBadRecordIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.policy = 0
+	w.events.add(0, record("ann", 1, 0), "first", "second")
+	w.events.add(1, "third")
+	w.events.add(2, record("ann", 1, 0))
+	w.lines.add(0, "a line")
+	cut, begun := make(chan struct{}), make(chan struct{})
+	w.events.read = func(ctx context.Context, r batch.Range) error {
+		switch r.Number {
+		case 0:
+			select {
+			case <-cut: // partition 1 has failed
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case 1:
+			<-begun
+		case 2:
+			close(begun)
+			<-ctx.Done()
+			close(cut)
+			return ctx.Err()
+		}
+		return nil
+	}
+	if e := w.stopped(t); e.Partition.Number != 0 || e.Offset != 1 || e.Txid != 1 {
+		t.Errorf("told is %v", e)
+	}
+}
+
+// A read that fails for the moment doesn't let a bad record behind it be told in place of one before it: the batch is begun
+// again, and meets the first.
+func TestFirstBadRecordIsToldAfterAFailure(t *testing.T) {
+	w := newWorld(t)
+	w.policy = 0
+	w.events.add(0, "first")
+	w.events.add(1, "second")
+	w.events.add(2, record("ann", 1, 0))
+	cut, begun := make(chan struct{}), make(chan struct{})
+	var away atomic.Bool
+	w.events.read = func(ctx context.Context, r batch.Range) error {
+		switch {
+		case away.Load():
+		case r.Number == 0:
+			<-cut // partition 1 has failed
+			away.Store(true)
+			return errAway
+		case r.Number == 1:
+			<-begun
+		case r.Number == 2:
+			close(begun)
+			<-ctx.Done()
+			close(cut)
+			return ctx.Err()
+		}
+		return nil
+	}
+	if e := w.stopped(t); e.Partition.Number != 0 || e.Offset != 0 {
+		t.Errorf("told is %v", e)
+	}
+	if len(w.failed) != 2 || batch.CodeOf(w.failed[0]) != batch.CodeUnavailable {
+		t.Errorf("failures %v", w.failed)
+	}
+}
+
+// Of the bad rows of a later stage the first is told, in the order of shards and keys.
+func TestFirstBadRowIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.policy = 0
+	w.batch.MaxRecords = 0
+	first, lowest := "", w.shards
+	for i := range 40 {
+		user := fmt.Sprintf("user %d", i)
+		w.events.add(0, record(user, 1, 0))
+		shard := state.ShardOf(value.AppendKey(nil, value.StringOf(user)), w.shards)
+		if shard < lowest || shard == lowest && user < first {
+			first, lowest = user, shard
+		}
+	}
+	other := make(chan struct{})
+	var once sync.Once
+	w.total = func(_ batch.Txid, key string) error {
+		if key == first {
+			<-other // another shard's row is about to fail: an order by time would show
+			time.Sleep(time.Millisecond)
+		} else {
+			once.Do(func() { close(other) })
+		}
+		return errors.New("no")
+	}
+	want := fmt.Sprintf("key %s: no", first)
+	if e := w.stopped(t); int(e.Partition.Number) != lowest || e.Partition.Source != "per_batch" || e.Err.Error() != want {
+		t.Errorf("told is %v, want %s of shard %d", e, want, lowest)
 	}
 }

@@ -10,9 +10,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tridentd/tridentd/agg"
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/txstate"
+	"github.com/tridentd/tridentd/window"
 )
 
 // after ends a process once txid has committed.
@@ -263,6 +267,62 @@ func TestUnlistedPartitionDoesNotHoldTheWatermark(t *testing.T) {
 	}
 	if hidden := (batch.Partition{Source: "events", Topic: "events", Number: 1}); !slices.Contains(last.Idle, hidden) {
 		t.Errorf("idle %v", last.Idle)
+	}
+}
+
+// A source that is taken out for a while goes on from its watermark once it is back: what was late stays late.
+func TestWatermarkOfASourceThatWasAway(t *testing.T) {
+	w := newWorld(t)
+	sources := []string{"a", "b"}
+	w.build = func() *engine.Pipeline {
+		p := engine.New("test", engine.WithBatching(w.batch))
+		for _, id := range sources {
+			topic := map[string]*topic{"a": w.events, "b": w.lines}[id]
+			events := engine.From(p, id, topic, codec.JSON[event]()).EventTime(func(e event) time.Time { return e.At }, 0)
+			g := engine.GroupByWindow(events, window.Tumbling(time.Minute), func(e event) string { return e.User }, "user")
+			engine.Aggregate(g, "counts_"+id, agg.Count[event]("n"))
+		}
+		return p
+	}
+	fs, replayed := vfs.NewMem(), vfs.NewMem()
+	done := 0
+	// run runs a process and replays what it did.
+	run := func(names ...string) []txstate.Entry {
+		t.Helper()
+		sources = names
+		o := w.once(fs)
+		added := o.entries[done:]
+		if err := w.drive(replayed, added, 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.diff(w.outcomeOf(replayed)); err != nil {
+			t.Errorf("replayed: %v", err)
+		}
+		for i, e := range w.outcomeOf(replayed).entries[done:] {
+			if !slices.Equal(e.Watermarks, added[i].Watermarks) {
+				t.Errorf("txid %d left the watermarks %v, replayed %v", e.Txid, added[i].Watermarks, e.Watermarks)
+			}
+		}
+		done = len(o.entries)
+		return added
+	}
+	at := func(d time.Duration) int64 { return clock0.Add(d).UnixNano() }
+
+	w.events.add(0, record("ann", 1, time.Minute))
+	w.lines.add(0, record("ann", 1, 10*time.Minute))
+	run("a", "b")
+	w.events.add(0, record("ann", 2, 2*time.Minute))
+	for _, e := range run("a") {
+		want := []txstate.Watermark{{Source: "a", Time: at(2 * time.Minute)}, {Source: "b", Time: at(10 * time.Minute)}}
+		if !slices.Equal(e.Watermarks, want) {
+			t.Errorf("txid %d, without b, leaves %v, want %v", e.Txid, e.Watermarks, want)
+		}
+	}
+	run("a") // a process that commits nothing
+	w.lines.add(0, record("ann", 2, time.Minute))
+	back := run("a", "b")
+	if len(back) != 1 || back[0].Counts.Late != 1 {
+		t.Errorf("a row from before the watermark that b had left: %+v", back)
 	}
 }
 

@@ -2,6 +2,8 @@ package exec
 
 import (
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
@@ -16,6 +18,9 @@ type times struct {
 	parts map[batch.Partition]int64
 	// marks holds the watermark of each source, by index in Plan.Sources; txstate.NoTime where there is none.
 	marks []int64
+	// absent holds the watermarks of sources that the plan doesn't have, or not with event time, for the day when they are
+	// back. Each entry of the ledger carries them on, since a restart looks at the last one only.
+	absent []txstate.Watermark
 }
 
 func newTimes(p *plan.Plan) *times {
@@ -39,7 +44,7 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 	if len(timed) == 0 {
 		return t
 	}
-	n := &times{parts: maps.Clone(t.parts), marks: append([]int64(nil), t.marks...)}
+	n := &times{parts: maps.Clone(t.parts), marks: slices.Clone(t.marks), absent: t.absent}
 	for _, j := range b.Joined {
 		if _, ok := timed[j.Source]; ok && j.Topic != "" {
 			n.parts[j.Partition] = txstate.NoTime
@@ -76,6 +81,30 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 		}
 	}
 	return n
+}
+
+// take sets the watermarks that a batch left.
+func (t *times) take(p *plan.Plan, left []txstate.Watermark) {
+	for _, w := range left {
+		i := slices.IndexFunc(p.Sources, func(s *plan.Source) bool { return s.ID == w.Source && s.Time != nil })
+		if i < 0 {
+			t.absent = append(t.absent, w)
+			continue
+		}
+		t.marks[i] = w.Time
+	}
+}
+
+// watermarks lists, by source, what there is.
+func (t *times) watermarks(p *plan.Plan) []txstate.Watermark {
+	all := slices.Clone(t.absent)
+	for i, s := range p.Sources {
+		if s.Time != nil && t.marks[i] != txstate.NoTime {
+			all = append(all, txstate.Watermark{Source: s.ID, Time: t.marks[i]})
+		}
+	}
+	slices.SortFunc(all, func(a, b txstate.Watermark) int { return strings.Compare(a.Source, b.Source) })
+	return all
 }
 
 // least is the watermark of several sources together: the lowest of theirs.

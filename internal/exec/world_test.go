@@ -76,13 +76,16 @@ type world struct {
 	procs  int
 	now    func() time.Time // of the coordinator
 
+	// build, if not nil, makes another pipeline than that of everything.
+	build func() *engine.Pipeline
+
 	// hook, if not nil, is called before and after each call of the executor: what it returns is the call's error.
 	hook func(call string, b *batch.Batch, after bool) error
 	// takeover, if not nil, is done to the store before it is opened again.
 	takeover func(db *pebblestate.DB) error
 	commit   []int // how many batches each commit held
-	// total, if not nil, is called for each row of the batch aggregate, in the state stage.
-	total func(txid batch.Txid)
+	// total, if not nil, is called for each row of the batch aggregate, in the state stage; its error makes the row bad.
+	total func(txid batch.Txid, key string) error
 	// failures that the runs' coordinators were told.
 	mu     sync.Mutex
 	failed []error
@@ -127,9 +130,21 @@ func (w *world) fill(n int) {
 	}
 }
 
-// pipeline has a state of every kind: written as merge operands, read and written, windowed, kept by hand, fed by a
+// pipeline is what the world's processes run. Unless build says otherwise it has a state of every kind: written as merge operands, read and written, windowed, kept by hand, fed by a
 // batch aggregate, and the engine's own for rejected rows.
 func (w *world) pipeline() *plan.Plan {
+	p := w.build
+	if p == nil {
+		p = w.everything
+	}
+	pl, err := p().Plan()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return pl
+}
+
+func (w *world) everything() *engine.Pipeline {
 	p := engine.New("test", engine.OnBadRecord(w.policy), engine.WithBatching(w.batch))
 	teams := engine.Static(p, "teams", w.teams, codec.CSV[tag](), func(t tag) string { return t.User })
 	events := engine.From(p, "events", w.events, codec.JSON[event]()).
@@ -155,7 +170,7 @@ func (w *world) pipeline() *plan.Plan {
 	totals := engine.BatchAggregate[int64](byUser, "per_batch", agg.Count[event]("n"))
 	totals = engine.TryMap(totals, func(b *engine.Batch, row engine.Total[string, int64]) (engine.Total[string, int64], error) {
 		if w.total != nil {
-			w.total(b.Txid())
+			return row, w.total(b.Txid(), row.Key)
 		}
 		if row.Key == "dan" && b.Txid()%3 != 0 {
 			return row, errors.New("dan isn't counted")
@@ -201,11 +216,7 @@ func (w *world) pipeline() *plan.Plan {
 	}, "key")
 	words := engine.FlatMap(lines, strings.Fields)
 	engine.Aggregate(engine.GroupBy(words, func(s string) string { return s }, "word"), "words", agg.Count[string]("n"))
-	pl, err := p.Plan()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return pl
+	return p
 }
 
 func (w *world) open(fs vfs.FS) (*pebblestate.DB, error) {
