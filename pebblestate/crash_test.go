@@ -314,6 +314,11 @@ func TestFailedSync(t *testing.T) {
 	if !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, syscall.EIO) {
 		t.Fatalf("a failed sync: %v", err)
 	}
+	for _, text := range []string{err.Error(), db.Err().Error()} {
+		if strings.Count(text, "writing ") != 1 {
+			t.Errorf("what failed isn't named once: %s", text)
+		}
+	}
 	r, rerr := db.State("s")
 	if rerr != nil {
 		t.Fatal(rerr)

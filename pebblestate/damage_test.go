@@ -109,6 +109,31 @@ func remove(t *testing.T, path string) {
 	}
 }
 
+// TestRemovedFloor takes the floor away while the database is at work: the next commit puts it back, so that a log that is
+// lost later is noticed all the same.
+func TestRemovedFloor(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	db := mustOpen(t, o)
+	mustCommit(t, db, commitOf(1))
+	path := o.FS.PathJoin(o.Dir, floorName)
+	if err := o.FS.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	mustCommit(t, db, commitOf(2))
+	want := floorMark{txid: 2, phase: working}
+	if got, err := readFloor(o.FS, o.Dir); err != nil || got != want {
+		t.Errorf("the floor is %+v (%v), want %+v", got, err, want)
+	}
+	if err := o.FS.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	want.phase = closed
+	if got, err := readFloor(o.FS, o.Dir); err != nil || got != want {
+		t.Errorf("after the end the floor is %+v (%v), want %+v", got, err, want)
+	}
+}
+
 // TestDamage damages one file at a time. The database must be refused, naming the file, and nothing may change.
 func TestDamage(t *testing.T) {
 	last := func(s []string) string { return s[len(s)-1] }

@@ -93,9 +93,20 @@ func (db *DB) fail(err error) {
 	}
 }
 
-// failedWrite makes an error of one that Pebble met while writing.
+// writeError is a failure of Pebble's that isn't put down to any cause in particular.
+type writeError struct {
+	dir string
+	err error
+}
+
+func (e *writeError) Error() string { return fmt.Sprintf("writing %s: %s", e.dir, e.err) }
+
+func (e *writeError) Unwrap() error { return e.err }
+
+// failedWrite makes an error of one that Pebble met while writing. What it has made before stays as it is.
 func (db *DB) failedWrite(err error) error {
 	var e *batch.Error
+	var w *writeError
 	path := db.fence.full.Load()
 	switch {
 	case errors.As(err, &e):
@@ -106,8 +117,10 @@ func (db *DB) failedWrite(err error) error {
 		return batch.NewError(batch.Permanent, batch.CodeStoreFull, "commit", err, remedyFull)
 	case pebble.IsCorruptionError(err):
 		return db.damagedBy("", err)
+	case errors.As(err, &w):
+		return err
 	}
-	return fmt.Errorf("writing %s: %w", db.pebbleDir(), err)
+	return &writeError{dir: db.pebbleDir(), err: err}
 }
 
 // acquire returns the current version; the caller releases it.

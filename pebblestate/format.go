@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/tridentd/tridentd/batch"
 )
@@ -143,7 +144,13 @@ func listDir(fsys vfs.FS, dir string) ([]string, error) {
 //
 // It is written in place after each commit's sync has returned, without a sync of its own: it survives the end of
 // the process, and after a crash of the machine it tells an older txid, never a higher one than has been synced.
+//
+// A file that somebody removes is put back by the next write; one that is replaced by another of its name is not
+// noticed until the next start, which then has that one's promise.
 type floor struct {
+	fs   vfs.FS
+	path string
+	log  hclog.Logger
 	f    vfs.File
 	last floorMark
 }
@@ -196,14 +203,14 @@ func readFloor(fsys vfs.FS, dir string) (floorMark, error) {
 }
 
 // openFloor opens the file for the process that is about to open the database.
-func openFloor(fsys vfs.FS, dir string, txid batch.Txid) (*floor, error) {
-	f, err := fsys.OpenReadWrite(fsys.PathJoin(dir, floorName), vfs.WriteCategoryUnspecified)
-	if err != nil {
+func openFloor(fsys vfs.FS, dir string, log hclog.Logger, txid batch.Txid) (*floor, error) {
+	fl := &floor{fs: fsys, path: fsys.PathJoin(dir, floorName), log: log}
+	var err error
+	if fl.f, err = fsys.OpenReadWrite(fl.path, vfs.WriteCategoryUnspecified); err != nil {
 		return nil, err
 	}
-	fl := &floor{f: f}
 	if err := fl.enter(opening, txid); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, fl.f.Close())
 	}
 	return fl, nil
 }
@@ -218,6 +225,17 @@ func (fl *floor) enter(p phase, txid batch.Txid) error {
 
 func (fl *floor) write(m floorMark) error {
 	fl.last = m
+	if _, err := fl.fs.Stat(fl.path); errors.Is(err, fs.ErrNotExist) {
+		fl.log.Warn("a file of the data directory had been removed and is put back", "file", fl.path)
+		f, err := fl.fs.OpenReadWrite(fl.path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		if err := fl.f.Close(); err != nil {
+			fl.log.Warn("closing a removed file", "file", fl.path, "error", err)
+		}
+		fl.f = f
+	}
 	_, err := fl.f.WriteAt(m.encode(), 0)
 	return err
 }

@@ -245,7 +245,7 @@ func (db *DB) open(ctx context.Context) error {
 	if err := writeOwner(o); err != nil {
 		return openError(o.Dir, o.FS, err)
 	}
-	if db.floor, err = openFloor(o.FS, o.Dir, db.rec.committed.txid); err != nil {
+	if db.floor, err = openFloor(o.FS, o.Dir, o.Logger, db.rec.committed.txid); err != nil {
 		return also(openError(o.Dir, o.FS, err), db.disown())
 	}
 	if err := db.openAs(ctx, false, mark, files); err != nil {
