@@ -1,12 +1,14 @@
 // Package testenv gives tests the real servers that they need. A test that can't get its server fails with the
 // reason: it never passes by being skipped.
 //
-// Kafka hands out the broker that scripts/test has started for the whole run (KafkaVar), or starts one.
-// OwnKafka always starts one, for tests that stop, kill or pause it. What a test started ends with the test, by
-// the pid files of scripts/servers; if the test process itself is killed, scripts/test ends it, as all of it
-// lies in the temporary directory that the script has set.
+// Kafka and ZooKeeper hand out the server that scripts/test has started for the whole run (KafkaVar, ZooKeeperVar), or
+// start one. OwnKafka and OwnZooKeeper always start one, for tests that stop, kill or pause it. What a test started
+// ends with the test, by the pid files of scripts/servers; if the test process itself is killed, scripts/test ends it,
+// as all of it lies in the temporary directory that the script has set. Proxy stands between a client and a server, and
+// delays, swallows and cuts.
 //
-// Tests that need a real broker carry the build tag realkafka, those that kill processes the tag crash.
+// Tests that need a real broker carry the build tag realkafka, those that need ZooKeeper (or both) realzk, those that
+// kill processes crash.
 package testenv
 
 import (
@@ -15,8 +17,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +29,8 @@ import (
 const (
 	// KafkaVar holds host:port of a broker that all tests of the run share.
 	KafkaVar = "TRIDENTD_TEST_KAFKA"
+	// ZooKeeperVar holds host:port of a ZooKeeper server that all tests of the run share.
+	ZooKeeperVar = "TRIDENTD_TEST_ZOOKEEPER"
 	// FullVar asks for the full number of rounds in tests that run a share of them otherwise.
 	FullVar = "TRIDENTD_TEST_FULL"
 )
@@ -49,7 +51,7 @@ type KafkaServer struct {
 	dir string // empty: shared, and not ours to stop
 }
 
-// Option sets up a broker of one's own.
+// Option sets up a server of one's own.
 type Option func(*[]string)
 
 // Brokers asks for a cluster of n brokers: 1 or 3.
@@ -57,7 +59,7 @@ func Brokers(n int) Option {
 	return func(args *[]string) { *args = append(*args, "--brokers", fmt.Sprint(n)) }
 }
 
-// Set adds a line to each broker's properties.
+// Set adds a line to each server's configuration: a broker's properties, ZooKeeper's zoo.cfg.
 func Set(key, value string) Option {
 	return func(args *[]string) { *args = append(*args, "--set", key+"="+value) }
 }
@@ -144,13 +146,13 @@ func (k *KafkaServer) Tool(tb testing.TB, name string, args ...string) string {
 		if !ok {
 			tb.Fatalf("testenv: %s=%q is not host:port", KafkaVar, k.Addr)
 		}
-		out, err := run(tb.Context(), startTimeout, append([]string{"tool", name, "--port", port, "--"}, args...)...)
+		out, err := run(tb.Context(), startTimeout, kafkaScript, append([]string{"tool", name, "--port", port, "--"}, args...)...)
 		if err != nil {
 			tb.Fatalf("testenv: kafka tool %s: %v\n%s", name, err, out)
 		}
 		return out
 	}
-	out, err := run(tb.Context(), startTimeout, append([]string{"tool", name, "--dir", k.dir, "--"}, args...)...)
+	out, err := run(tb.Context(), startTimeout, kafkaScript, append([]string{"tool", name, "--dir", k.dir, "--"}, args...)...)
 	if err != nil {
 		tb.Fatalf("testenv: kafka tool %s: %v\n%s", name, err, out)
 	}
@@ -214,39 +216,9 @@ func (k *KafkaServer) control(tb testing.TB, command string, nodes []int) {
 	if k.dir == "" {
 		tb.Fatalf("testenv: %s on the shared broker would break other tests; use OwnKafka", command)
 	}
-	calls := make([][]string, 0, len(nodes))
-	for _, n := range nodes {
-		calls = append(calls, []string{"--node", fmt.Sprint(n)})
-	}
-	if len(nodes) == 0 {
-		calls = append(calls, nil)
-	}
-	for _, args := range calls {
-		if out, err := k.script(tb.Context(), startTimeout, command, args...); err != nil {
-			tb.Fatalf("testenv: kafka %s: %v\n%s", command, err, out)
-		}
-	}
+	control(tb, kafkaScript, k.dir, command, nodes)
 }
 
 func (k *KafkaServer) script(ctx context.Context, limit time.Duration, command string, args ...string) (string, error) {
-	return run(ctx, limit, append([]string{command, "--dir", k.dir}, args...)...)
-}
-
-// run calls kafka.sh. Standard output is returned, and with an error also standard error.
-func run(ctx context.Context, limit time.Duration, args ...string) (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "scripts", "servers", "kafka.sh"), args...)
-	// A server left behind by a script that was ended must not hold Wait up by the pipes it inherited.
-	cmd.WaitDelay = 5 * time.Second
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		return out.String() + errs.String(), err
-	}
-	return out.String(), nil
+	return run(ctx, limit, kafkaScript, append([]string{command, "--dir", k.dir}, args...)...)
 }

@@ -12,12 +12,14 @@ func TestRootHoldsTheScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fi, err := os.Stat(filepath.Join(root, "scripts", "servers", "kafka.sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if fi.Mode()&0o111 == 0 {
-		t.Errorf("%s can't be executed: mode %v", fi.Name(), fi.Mode())
+	for _, name := range []string{kafkaScript, zooKeeperScript} {
+		fi, err := os.Stat(filepath.Join(root, "scripts", "servers", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fi.Mode()&0o111 == 0 {
+			t.Errorf("%s can't be executed: mode %v", fi.Name(), fi.Mode())
+		}
 	}
 }
 
@@ -29,7 +31,7 @@ func TestRootOutsideAModule(t *testing.T) {
 }
 
 func TestScriptErrorsReachTheCaller(t *testing.T) {
-	out, err := run(t.Context(), callTimeout, "start", "--brokers", "2", "--dir", filepath.Join(t.TempDir(), "k"))
+	out, err := run(t.Context(), callTimeout, kafkaScript, "start", "--brokers", "2", "--dir", filepath.Join(t.TempDir(), "k"))
 	if err == nil {
 		t.Fatal("no error for two brokers")
 	}
