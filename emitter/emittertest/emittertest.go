@@ -1,6 +1,7 @@
 // Package emittertest is the conformance suite of emitter.Emitter. A source that passes it plans ranges that
 // follow each other without a gap, reads each of them again exactly, before and after its batch has committed and
-// after a restart, and leaves nothing running once it is closed.
+// after a restart, several of one partition at once and while a later one is planned, and leaves nothing running once
+// it is closed.
 //
 // A client's test describes its source by a Source and calls Run.
 package emittertest
@@ -61,6 +62,7 @@ func Run(t *testing.T, newSource func(t *testing.T) *Source) {
 		{"TellsStatusAndEnds", testStatus},
 		{"SignalsReady", testReady},
 		{"PartitionsAreIndependent", testConcurrent},
+		{"RangesAreReadWhileLaterOnesArePlanned", testOverlap},
 		{"ClosesCleanly", testClose},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, newSource(t)) })
@@ -81,9 +83,13 @@ func clone(r *batch.Record) record {
 }
 
 func equal(a, b *record) bool {
-	same := func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
-	return a.Offset == b.Offset && a.Timestamp == b.Timestamp && same(a.Key, b.Key) && same(a.Value, b.Value) &&
-		slices.EqualFunc(a.Headers, b.Headers, func(g, h batch.Header) bool { return g.Key == h.Key && same(g.Value, h.Value) })
+	sameBytes := func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
+	return a.Offset == b.Offset && a.Timestamp == b.Timestamp && sameBytes(a.Key, b.Key) && sameBytes(a.Value, b.Value) &&
+		slices.EqualFunc(a.Headers, b.Headers, func(g, h batch.Header) bool { return g.Key == h.Key && sameBytes(g.Value, h.Value) })
+}
+
+func same(a, b []record) bool {
+	return slices.EqualFunc(a, b, func(x, y record) bool { return equal(&x, &y) })
 }
 
 // bench is an opened emitter with what a test knows of it.
@@ -205,7 +211,7 @@ func collect(ctx context.Context, em emitter.Emitter, r batch.Range) ([]record, 
 
 func (b *bench) same(what string, got, want []record) {
 	b.t.Helper()
-	if !slices.EqualFunc(got, want, func(x, y record) bool { return equal(&x, &y) }) {
+	if !same(got, want) {
 		b.t.Fatalf("%s: got %d records %v, want %d records %v", what, len(got), brief(got), len(want), brief(want))
 	}
 }

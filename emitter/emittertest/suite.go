@@ -3,6 +3,7 @@ package emittertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -394,6 +395,104 @@ func testConcurrent(t *testing.T, s *Source) {
 	for e := range errs {
 		t.Error(e)
 	}
+}
+
+// testOverlap reads ranges of one partition at once, each twice, and holds every read at its first records until three
+// later ranges have been planned: as a pipeline does that has several batches in flight. What has been yielded stays as it
+// is until yield returns.
+func testOverlap(t *testing.T, s *Source) {
+	const ahead, each = 3, 7
+	values := fill(t, s, 0, 60)
+	b, at := starts(t, s)
+	defer b.close()
+	p := b.partitions(s.Partitions)[0]
+	n := count(s, 60)
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+
+	type reading struct {
+		recs []record
+		err  error
+	}
+	var (
+		ranges  []batch.Range
+		planned []chan struct{} // by range; closed when it has been planned, or none will be any more
+		reads   [][2]reading
+		mu      sync.Mutex // guards reads
+		readers sync.WaitGroup
+	)
+	for range n + ahead {
+		planned = append(planned, make(chan struct{}))
+	}
+	read := func(i, j int, r batch.Range) {
+		var got reading
+		held := false
+		got.err = b.em.Read(ctx, r, func(c *batch.Chunk) error {
+			before := clones(c)
+			if !held && len(before) > 0 {
+				held = true
+				select {
+				case <-planned[i+ahead]:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			if after := clones(c); !same(before, after) {
+				return fmt.Errorf("records changed while yield held them: %v, then %v", brief(before), brief(after))
+			}
+			got.recs = append(got.recs, before...)
+			return nil
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		reads[i][j] = got
+	}
+	ends, err := b.em.Ends(ctx)
+	if err != nil {
+		t.Fatalf("Ends: %v", err)
+	}
+	for from, i := at[p].Next, 0; from < ends[p]; i++ {
+		if i == n {
+			t.Fatalf("more ranges than records: %v", ranges)
+		}
+		r := b.plan(p, from, emitter.Limit{Records: each})
+		ranges, from = append(ranges, r), r.End
+		mu.Lock()
+		reads = append(reads, [2]reading{})
+		mu.Unlock()
+		for j := range 2 {
+			readers.Go(func() { read(i, j, r) })
+		}
+		close(planned[i])
+	}
+	for _, c := range planned[len(ranges):] {
+		close(c)
+	}
+	readers.Wait()
+
+	var all []string
+	for i, r := range ranges {
+		for j, got := range reads[i] {
+			if got.err != nil {
+				t.Fatalf("read %d of %v, at once with others: %v", j+1, r, got.err)
+			}
+			b.same(fmt.Sprintf("%v read by itself, and at once with others", r), b.read(r), got.recs)
+		}
+		for _, rec := range reads[i][0].recs {
+			all = append(all, string(rec.Value))
+		}
+	}
+	if len(all) != n || values != nil && !slices.Equal(all, values) {
+		t.Errorf("%d records of %d: %q, appended were %q", len(all), n, all, values)
+	}
+}
+
+func clones(c *batch.Chunk) []record {
+	recs := make([]record, len(c.Records))
+	for i := range c.Records {
+		recs[i] = clone(&c.Records[i])
+	}
+	return recs
 }
 
 func testClose(t *testing.T, s *Source) {
