@@ -38,8 +38,8 @@ func KeptBy(k Keeper) PipelineOption {
 	}
 }
 
-// keeperOf is a keeper as a plan holds it.
-func keeperOf(pipeline string, k Keeper) *plan.Keeper {
+// PlanKeeper is a keeper as a plan of the given pipeline holds it.
+func PlanKeeper(pipeline string, k Keeper) *plan.Keeper {
 	pk := &plan.Keeper{
 		Describe: k.Describe(pipeline),
 		Record:   func(env plan.Env) (txstate.Mirror, error) { return k.NewRecord(pipeline, env) },

@@ -165,7 +165,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits,
 	}
 	if p.keeper != nil {
-		pl.Keeper = keeperOf(p.name, p.keeper)
+		pl.Keeper = PlanKeeper(p.name, p.keeper)
 		pl.Lines = append(slices.Clip(pl.Lines), pl.Keeper.Describe)
 	}
 	for i, s := range sources {
