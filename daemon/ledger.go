@@ -142,7 +142,7 @@ func (t *ledgerTable) entry(e server.LedgerEntry) error {
 	}
 	ranges := make([]string, len(e.Ranges))
 	for i, r := range e.Ranges {
-		ranges[i] = rangeText(&r, e.Reset)
+		ranges[i] = rangeText(&r, kindOf(&e))
 	}
 	took := e.Took.Plan + e.Took.Read + e.Took.Process + e.Took.Commit
 	return t.Row([]value.Value{
@@ -152,10 +152,24 @@ func (t *ledgerTable) entry(e server.LedgerEntry) error {
 	})
 }
 
-func rangeText(r *server.LedgerRange, reset bool) string {
+// kindOf says what made an entry.
+func kindOf(e *server.LedgerEntry) string {
+	switch {
+	case e.Imported != "":
+		return "import"
+	case e.Reset:
+		return "reset"
+	}
+	return "batch"
+}
+
+func rangeText(r *server.LedgerRange, kind string) string {
 	p := batch.Partition{Source: r.Source, Topic: r.Topic, Number: r.Partition}
-	if reset {
-		return fmt.Sprintf("reset %s %d→%d", p, r.Start, r.End)
+	switch {
+	case kind == "import" && r.Start == r.End:
+		return fmt.Sprintf("import %s %d", p, r.End)
+	case kind != "batch":
+		return fmt.Sprintf("%s %s %d→%d", kind, p, r.Start, r.End)
 	}
 	return fmt.Sprintf("%s [%d,%d)", p, r.Start, r.End)
 }
@@ -223,10 +237,7 @@ func (l *ledgerCSV) entry(e server.LedgerEntry) error {
 	if err := l.begin(); err != nil {
 		return err
 	}
-	kind := "batch"
-	if e.Reset {
-		kind = "reset"
-	}
+	kind := kindOf(&e)
 	for _, r := range e.Ranges {
 		err := l.w.Write([]string{
 			e.Txid.String(), e.Committed.UTC().Format(time.RFC3339Nano), e.Attempt, r.Source, r.Topic, strconv.Itoa(int(r.Partition)),

@@ -26,7 +26,7 @@ func (a *app) offsetsCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.offsetsShowCommand(), a.offsetsResetCommand(), a.offsetsExportCommand())
+	cmd.AddCommand(a.offsetsShowCommand(), a.offsetsResetCommand(), a.offsetsExportCommand(), a.offsetsImportCommand())
 	return cmd
 }
 

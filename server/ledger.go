@@ -24,7 +24,8 @@ type LedgerEntry struct {
 	Ranges    []LedgerRange `json:"ranges"`
 	States    []LedgerState `json:"states"`
 	Chain     string        `json:"chain"`
-	Reset     bool          `json:"reset,omitempty"` // made by offsets reset
+	Reset     bool          `json:"reset,omitempty"`    // made by offsets reset or import
+	Imported  string        `json:"imported,omitempty"` // where from, by offsets import
 	Build     string        `json:"build"`
 	Plan      string        `json:"plan"`
 	Took      PhaseSeconds  `json:"took_seconds"`
@@ -56,7 +57,7 @@ func LedgerEntryOf(e *txstate.Entry) LedgerEntry {
 		Time: e.Time.UTC(), Committed: e.Committed.UTC(), Seed: hex(e.Seed),
 		Records: e.Counts.Read, Rejected: e.Counts.Rejected, Late: e.Counts.Late, Future: e.Counts.Future,
 		Ranges: make([]LedgerRange, len(e.Ranges)), States: make([]LedgerState, len(e.States)),
-		Chain: hex(e.Chain), Reset: e.Reset, Build: e.Build, Plan: hex(e.Plan),
+		Chain: hex(e.Chain), Reset: e.Reset, Imported: e.Imported, Build: e.Build, Plan: hex(e.Plan),
 		Took: PhaseSecondsOf(e.Took),
 	}
 	for i, r := range e.Ranges {

@@ -15,6 +15,8 @@ type Shown struct {
 	// By says who wrote it where that wasn't this source of this pipeline: "somebody else", "pipeline other". It is
 	// empty for the pipeline's own.
 	By string
+	// Metadata is what else was written with it, as it stands there; empty where there is no such thing.
+	Metadata string
 }
 
 // Showing is a Mirror whose server can be asked for everything that it holds, also what others wrote.

@@ -24,8 +24,9 @@ func (p part) String() string { return fmt.Sprintf("%s-%d", p.topic, p.number) }
 
 // held is what the group holds for a partition.
 type held struct {
-	next  int64
-	stamp *stamp // nil: of no tridentd
+	next     int64
+	stamp    *stamp // nil: of no tridentd
+	metadata string
 }
 
 // mark is what this mirror last wrote for a partition.

@@ -389,7 +389,7 @@ func (m *Mirror) fetch(ctx context.Context) (map[part]held, error) {
 				return nil, o.Err
 			}
 			if o.Err == nil && o.At >= 0 {
-				has[part{topic, number}] = held{next: o.At, stamp: parseStamp(o.Metadata)}
+				has[part{topic, number}] = held{next: o.At, stamp: parseStamp(o.Metadata), metadata: o.Metadata}
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (m *Mirror) Shown(ctx context.Context) ([]txstate.Shown, error) {
 		if !m.cfg.Reads(at.topic) {
 			continue
 		}
-		s := txstate.Shown{Partition: batch.Partition{Source: m.cfg.Source, Topic: at.topic, Number: at.number}, Next: h.next}
+		s := txstate.Shown{Partition: batch.Partition{Source: m.cfg.Source, Topic: at.topic, Number: at.number}, Next: h.next, Metadata: h.metadata}
 		switch st := h.stamp; {
 		case st == nil:
 			s.By = "somebody else"
