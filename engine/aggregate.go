@@ -228,7 +228,8 @@ type Total[K comparable, R any] struct {
 }
 
 // BatchAggregate sends on, for each batch, what each key's values in it came to: Trident's aggregate. R is the
-// aggregate's value (int64 for a count), or the struct of accumulators given to agg.Fields.
+// aggregate's value (int64 for a count), or the struct of accumulators given to agg.Fields. A row that a step behind it
+// fails on is a bad record, and stands for all the records of its key in the batch.
 func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) Stream[Total[K, R]] {
 	p := g.s.p
 	p.checkName("batch aggregate", name)

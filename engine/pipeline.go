@@ -54,7 +54,7 @@ const (
 	Skip Policy = plan.Skip // the record goes to the state _rejected, in the same commit
 )
 
-// OnBadRecord sets the policy for bad records. The default is Stop.
+// OnBadRecord sets the policy for bad records, and for bad rows behind a BatchAggregate. The default is Stop.
 func OnBadRecord(policy Policy) PipelineOption {
 	return func(p *Pipeline) { p.onBad = policy }
 }
