@@ -218,7 +218,8 @@ func (r *Record) changes(there map[string]held, want *content, over bool) []chan
 			continue
 		}
 		page, err := parsePage(there[name].data)
-		if over || err == nil && page.Pipeline == r.cfg.Pipeline {
+		// What can't be read has been kept beside it.
+		if over || err != nil || page.Pipeline == r.cfg.Pipeline {
 			all = append(all, change{op: &zk.DeleteRequest{Path: r.base + "/" + name, Version: there[name].version}, name: name, gone: true})
 		}
 	}

@@ -1,0 +1,200 @@
+//go:build realzk
+
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/testenv"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// plain is a Conn over the bare client.
+type plain struct {
+	c      *zk.Conn
+	chroot string
+}
+
+func (p plain) Get(_ context.Context, path string) ([]byte, *zk.Stat, error) {
+	return p.c.Get(p.chroot + path)
+}
+func (p plain) Children(_ context.Context, path string) ([]string, *zk.Stat, error) {
+	return p.c.Children(p.chroot + path)
+}
+func (p plain) Err() error { return nil }
+
+func (p plain) MakePath(_ context.Context, path string, acl []zk.ACL) error {
+	at := p.chroot
+	for part := range strings.SplitSeq(path[1:], "/") {
+		at += "/" + part
+		if _, err := p.c.Create(at, nil, 0, acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p plain) Multi(_ context.Context, ops ...any) error {
+	for _, op := range ops {
+		switch op := op.(type) {
+		case *zk.CreateRequest:
+			op.Path = p.chroot + op.Path
+		case *zk.SetDataRequest:
+			op.Path = p.chroot + op.Path
+		case *zk.DeleteRequest:
+			op.Path = p.chroot + op.Path
+		case *zk.CheckVersionRequest:
+			op.Path = p.chroot + op.Path
+		}
+	}
+	_, err := p.c.Multi(ops...)
+	return err
+}
+
+func dial(t *testing.T, z *testenv.ZooKeeperServer, chroot string) Conn {
+	t.Helper()
+	return plain{z.Conn(t), chroot}
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// written waits until a record has written a point.
+func written(t *testing.T, r *Record, txid batch.Txid) {
+	t.Helper()
+	until(t, fmt.Sprintf("txid %d in ZooKeeper", txid), func() bool {
+		st := r.Status()
+		return st.Txid == txid && !st.Pending
+	})
+}
+
+// TestRealRecord: ZooKeeper's own client shows what was written, byte for byte; nodes that somebody removes or fills by hand are
+// made right again; a store that isn't ours is refused.
+func TestRealRecord(t *testing.T) {
+	z := testenv.ZooKeeper(t)
+	chroot := z.Chroot(t, "record")
+	change := func(c *Config) { c.Chroot = chroot }
+	open := func() *Record {
+		t.Helper()
+		cfg := Config{Pipeline: "words", ID: "words"}
+		change(&cfg)
+		r, err := New(cfg, dial(t, z, chroot), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := open()
+	if err := r.Reconcile(t.Context(), history{id: store, txid: 1}.standing()); err != nil {
+		t.Fatal(err)
+	}
+	r.Advance(at(1))
+	written(t, r, 1)
+	out := z.Cli(t, "get", chroot+base+"/record")
+	for _, s := range []string{`"pipeline": "words"`, `"txid": 1`, `"chain": "0000000000000065"`} {
+		if !strings.Contains(out, s) {
+			t.Errorf("zkCli prints no %s:\n%s", s, out)
+		}
+	}
+	if out := z.Cli(t, "get", chroot+base+"/sources/lines/0000"); !strings.Contains(out, `{"topic":"lines","partition":0,"next":10,"txid":1},`+"\n") {
+		t.Errorf("zkCli prints of the positions:\n%s", out)
+	}
+
+	by := z.Conn(t)
+	for txid, do := range map[batch.Txid]func() error{
+		2: func() error { return by.Delete(chroot+base+"/record", -1) },
+		3: func() error { return by.Delete(chroot+base+"/sources/lines/0000", -1) },
+		4: func() error { _, err := by.Set(chroot+base+"/record", []byte("rubbish"), -1); return err },
+		5: func() error {
+			_, err := by.Create(chroot+base+"/sources/lines/0001", nil, 0, zk.WorldACL(zk.PermAll))
+			return err
+		},
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		// The map's order is any: the txid only has to be another one.
+		r.Advance(at(txid))
+		written(t, r, txid)
+		data, _, err := by.Get(chroot + base + "/record")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec, err := parseRecord(data); err != nil || rec.Committed.Txid != txid {
+			t.Errorf("after change %d the record is %q, %v", txid, data, err)
+		}
+	}
+	kept := 0
+	children, _, err := by.Children(chroot + base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range children {
+		if isGarbledName(c) {
+			kept++
+			if data, _, err := by.Get(chroot + base + "/" + c); err != nil || string(data) != "rubbish" {
+				t.Errorf("kept beside: %q, %v", data, err)
+			}
+		}
+	}
+	if kept != 1 {
+		t.Errorf("beside each other are %q", children)
+	}
+	r.Advance(at(6))
+	written(t, r, 6)
+	shut(t, r)
+
+	r = open()
+	defer shut(t, r)
+	if all, err := r.Carried(t.Context()); err != nil || len(all) != 2 || all[0].Next != 60 {
+		t.Errorf("carried %+v, %v", all, err)
+	}
+	if err := r.Reconcile(t.Context(), history{id: store, txid: 5}.standing()); batch.CodeOf(err) != batch.CodeRecordAhead || !strings.Contains(err.Error(), chroot+base+"/record") {
+		t.Errorf("an older store: %v", err)
+	}
+	if err := r.Reconcile(t.Context(), history{id: other, txid: 8, chain: foreignChain}.standing()); batch.CodeOf(err) != batch.CodeRecordForeign {
+		t.Errorf("another store: %v", err)
+	}
+}
+
+// TestRealManyPartitions writes 25,000 partitions of topics with names of 100 characters, and moves them all.
+func TestRealManyPartitions(t *testing.T) {
+	z := testenv.ZooKeeper(t)
+	chroot := z.Chroot(t, "wide")
+	r, err := New(Config{Pipeline: "words", ID: "words", Chroot: chroot}, dial(t, z, chroot), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(t, r)
+	for txid := batch.Txid(1); txid <= 3; txid++ {
+		r.Advance(txstate.Point{Txid: txid, Epoch: 1, Chain: 1, Positions: wide(func(int) batch.Txid { return txid })})
+		written(t, r, txid)
+	}
+	if st := r.Status(); len(st.Failures) > 0 {
+		t.Errorf("failures %v", st.Failures)
+	}
+	all, err := r.Carried(t.Context())
+	if err != nil || len(all) != 25000 {
+		t.Fatalf("%d positions, %v", len(all), err)
+	}
+	for _, c := range all {
+		if c.Txid != 3 || c.Next != 3 {
+			t.Fatalf("%+v", c)
+		}
+	}
+}
