@@ -32,6 +32,8 @@ type Lock interface {
 	// Acquire takes the lock. If another process holds it, it waits for as long as ctx lasts where wait is set, and
 	// fails with CodeLockHeld otherwise, naming the holder.
 	Acquire(ctx context.Context, wait bool) (Lease, error)
+	// Holder says who holds the lock, as far as known, from memory; empty if nobody is known to.
+	Holder() string
 	// Close gives up what is held or waited for.
 	Close(ctx context.Context) error
 }
@@ -50,4 +52,12 @@ type Lease interface {
 	Err() error
 	// Release gives the lock up.
 	Release(ctx context.Context) error
+}
+
+// Leased is a Mirror that can write under a lease.
+type Leased interface {
+	Mirror
+	// Under is called before anything else, if at all. Each write then waits until the lease lets it pass, none follows once
+	// the lease is lost, and the servers are asked to refuse what a master that doesn't know yet that it is deposed still sends.
+	Under(lease Lease)
 }

@@ -78,7 +78,7 @@ var table = map[string]rule{
 	"emitter/gen":         {ours: []string{"emitter"}, clients: []string{hclog}},
 	"connect/kafka":       {ours: []string{"emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
 	"txstate/txstatetest": {ours: []string{"txstate"}, clients: []string{rapid, leak}},
-	"txstate/zkstore":     {ours: []string{"txstate", "internal/zkconn"}, clients: []string{hclog, zk}},
+	"txstate/zkstore":     {ours: []string{"txstate", "internal/zkconn"}, clients: []string{hclog, zk, "golang.org/x/sys"}},
 	"connect/zookeeper":   {ours: []string{"txstate", "txstate/zkstore", "internal/zkconn", "emitter", "engine"}, clients: []string{hclog}},
 	"migrate/storm":       {ours: []string{"txstate", "internal/zkconn", "state"}, clients: []string{hclog, zk}},
 	"txstate/kafkagroup":  {ours: []string{"txstate"}, clients: []string{hclog, franz}},
