@@ -17,7 +17,6 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
-	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -117,9 +116,6 @@ type resetMove struct {
 func (m *resetMove) moves() bool { return m.from != m.to || m.note != "" }
 
 func (a *app) reset(ctx context.Context, t *target, f *resetFlags, to resetTo) error {
-	if err := refuseRunning(ctx, t); err != nil {
-		return err
-	}
 	st, moves, err := planReset(ctx, t, f, to)
 	if err != nil {
 		return err
@@ -143,23 +139,6 @@ func (a *app) reset(ctx context.Context, t *target, f *resetFlags, to resetTo) e
 	return nil
 }
 
-// refuseRunning is the answer to whoever would change positions under a running pipeline.
-func refuseRunning(ctx context.Context, t *target) error {
-	client, err := server.Dial(t.dir)
-	if errors.Is(err, server.ErrNotRunning) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	who := ""
-	if st, err := client.Status(ctx); err == nil {
-		who = fmt.Sprintf(" (process %d)", st.PID)
-	}
-	return fmt.Errorf("pipeline %s is running%s: its positions are changed only at rest; stop it, then reset, then start it again", t.pipeline.Name(), who)
-}
-
 // planReset asks the sources, and works out what would change. Nothing is written.
 func planReset(ctx context.Context, t *target, f *resetFlags, to resetTo) (standing, []resetMove, error) {
 	pl, err := t.pipeline.Plan()
@@ -169,6 +148,9 @@ func planReset(ctx context.Context, t *target, f *resetFlags, to resetTo) (stand
 	st, err := stands(ctx, t)
 	if err != nil {
 		return st, nil, err
+	}
+	if st.running {
+		return st, nil, fmt.Errorf("pipeline %s is running (process %d): its positions are changed only at rest; stop it, then reset, then start it again", pl.Name, st.pid)
 	}
 	asked := &plan.Plan{}
 	for _, s := range pl.Sources {

@@ -708,3 +708,31 @@ func (b *brokers) sendTo(partition int32, n int) {
 		b.send(&kgo.Record{Topic: "t", Partition: partition, Value: []byte("a")})
 	}
 }
+
+// TestResetWhileHeld: a process that has stopped for good and stays up doesn't hold the store: the choice that it asks for can
+// be made beside it.
+func TestResetWhileHeld(t *testing.T) {
+	t.Parallel()
+	b := fakeBrokers(t)
+	b.topic("t", 1)
+	b.produce("t", times(10, "a")...)
+	j := newJob(t, b, counting(""))
+	j.run(0)
+	b.produce("t", times(10, "a")...)
+	b.deleteBelow("t", 15)
+	stop := j.start("--on-stop", "hold")
+	j.await("the stop for good", func(st *server.Status) bool { return st.Failing })
+	j.await10(func() bool {
+		code, _, _ := j.command("lag")
+		return code == 0
+	})
+	j.lag(0, "10,20,5,0")
+	out, _ := j.offsets(0, "show", "--format", "csv")
+	j.tells(out, "lines,t,0,10,1,10,1,")
+	j.offsets(0, "reset", "--to", "earliest", "--yes")
+	if code, log := stop(); code != 4 {
+		t.Errorf("exit %d\n%s", code, log)
+	}
+	j.run(0)
+	j.holds("counts", "a,15")
+}

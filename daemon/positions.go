@@ -20,12 +20,23 @@ import (
 
 var _ server.Positioner = (*backend)(nil)
 
-// Positions implements server.Positioner.
-func (b *backend) Positions(ctx context.Context) (txstate.Snapshot, error) { return b.h.Positions(ctx) }
+// Positions implements server.Positioner. A run that has ended, in a process that stays up, doesn't hold the store any more.
+func (b *backend) Positions(ctx context.Context) (txstate.Snapshot, error) {
+	snap, err := b.h.Positions(ctx)
+	select {
+	case <-b.h.Done():
+		if err != nil {
+			err = server.NotFound(err)
+		}
+	default:
+	}
+	return snap, err
+}
 
 // standing is where a pipeline stands.
 type standing struct {
-	running   bool
+	running   bool // a process holds the store
+	pid       int  // of that process
 	txid      batch.Txid
 	epoch     batch.Epoch
 	positions []txstate.SavedPosition // in batch.Partition order; none: it has never run
@@ -35,18 +46,31 @@ type standing struct {
 // stands nowhere, which is no error.
 func stands(ctx context.Context, t *target) (standing, error) {
 	var s standing
+	read := func(db *pebblestate.DB) error {
+		snap, err := db.Store().Load(ctx)
+		s = standing{txid: snap.Txid, epoch: snap.Epoch, positions: snap.Positions}
+		return err
+	}
 	err := askOrRead(ctx, t.dir, func(c *server.Client) error {
 		ps, err := c.Positions(ctx)
-		s = standing{running: true, txid: ps.Txid, epoch: ps.Epoch}
+		if errors.Is(err, server.ErrNotFound) { // a process that only stays up, or waits for the store
+			db, err := openAtRest(ctx, t.dir)
+			if err != nil {
+				return err
+			}
+			defer db.Close() //nolint:errcheck // nothing was written
+			return read(db)
+		}
+		if err != nil {
+			return err
+		}
+		st, err := c.Status(ctx)
+		s = standing{running: true, pid: st.PID, txid: ps.Txid, epoch: ps.Epoch}
 		for i := range ps.Positions {
 			s.positions = append(s.positions, ps.Positions[i].Saved())
 		}
 		return err
-	}, func(db *pebblestate.DB) error {
-		snap, err := db.Store().Load(ctx)
-		s = standing{txid: snap.Txid, epoch: snap.Epoch, positions: snap.Positions}
-		return err
-	})
+	}, read)
 	if e, ok := errors.AsType[*exitError](err); ok && e.code == exitUsage { // there is no store
 		return standing{}, nil
 	}

@@ -9,11 +9,9 @@ import (
 // Positions reads from the store where the pipeline stands: all that it holds, as of one txid, even while the sources can't
 // be opened.
 func (h *Handle) Positions(ctx context.Context) (txstate.Snapshot, error) {
-	h.mu.Lock()
-	db := h.db
-	h.mu.Unlock()
-	if db == nil {
-		return txstate.Snapshot{}, errEnded
+	db, err := h.asked()
+	if err != nil {
+		return txstate.Snapshot{}, err
 	}
 	return db.Store().Load(ctx)
 }
