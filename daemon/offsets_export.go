@@ -14,7 +14,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
+	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -61,7 +63,7 @@ func (a *app) offsetsExportCommand() *cobra.Command {
 			case "group":
 				return a.exportGroup(ctx, pl, &st, place, source)
 			case "zookeeper":
-				return a.exportKeeper(ctx, pl, &st)
+				return a.exportKeeper(ctx, t, pl, &st)
 			}
 			return a.exportFile(pl, &st, place)
 		},
@@ -132,19 +134,25 @@ func oneReader(st *standing, group string) error {
 	return nil
 }
 
-func (a *app) exportKeeper(ctx context.Context, pl *plan.Plan, st *standing) error {
-	k := pl.Keeper
-	if k == nil || k.Record == nil {
+// exportKeeper writes the whole record, which takes the store itself.
+func (a *app) exportKeeper(ctx context.Context, t *target, pl *plan.Plan, st *standing) (err error) {
+	if pl.Keeper == nil {
 		return usagef("pipeline %s names no ZooKeeper", pl.Name)
 	}
 	if st.running {
-		return errExportRunning(pl, k.Describe)
+		return errExportRunning(pl, pl.Keeper.Describe)
 	}
-	m, err := k.Record(plan.Env{Logger: hclog.NewNullLogger()})
+	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: t.dir, Pipeline: pl.Name})
 	if err != nil {
 		return err
 	}
-	return a.export(ctx, m, st, st.positions)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	name, at, err := engine.ExportRecord(ctx, t.pipeline, db, plan.Env{Logger: hclog.NewNullLogger()})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "%s: %d partitions written, as of txid %d\n", name, len(at.Positions), at.Txid)
+	return nil
 }
 
 // export writes positions to a mirror, and ends that.
