@@ -219,12 +219,24 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 	return snap, nil
 }
 
-// restore takes over what the last committed batch left.
+// restore takes over what the last committed batch left. If it fails, nothing has changed.
 func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
+	times := newTimes(x.plan)
+	if snap.Txid > 0 {
+		for e, err := range x.cfg.DB.Store().Entries(ctx, snap.Txid, snap.Txid) {
+			if err != nil {
+				return err
+			}
+			times.take(x.plan, e.Watermarks)
+		}
+	}
+	windows, err := x.loadWindows(ctx)
+	if err != nil {
+		return err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.txid, x.chain, x.clock = snap.Txid, snap.Chain, snap.Time
-	x.times = newTimes(x.plan)
+	x.txid, x.chain, x.clock, x.times, x.windows = snap.Txid, snap.Chain, snap.Time, times, windows
 	clear(x.cursors)
 	x.joining = nil
 	if f := x.flights[snap.Txid+1]; f != nil {
@@ -252,17 +264,7 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 		}
 	}
 	slices.SortFunc(x.joining, func(a, b batch.Position) int { return a.Compare(b.Partition) })
-	if snap.Txid > 0 {
-		for e, err := range x.cfg.DB.Store().Entries(ctx, snap.Txid, snap.Txid) {
-			if err != nil {
-				return err
-			}
-			x.times.take(x.plan, e.Watermarks)
-		}
-	}
-	var err error
-	x.windows, err = x.loadWindows(ctx)
-	return err
+	return nil
 }
 
 func (x *Executor) openSource(ctx context.Context, s *plan.Source, saved []txstate.SavedPosition) (emitter.Emitter, error) {

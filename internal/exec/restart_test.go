@@ -15,6 +15,7 @@ import (
 	"github.com/tridentd/tridentd/codec"
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/txstate"
 	"github.com/tridentd/tridentd/window"
 )
@@ -174,7 +175,7 @@ func TestRecordedBatchOfNoSource(t *testing.T) {
 	}
 }
 
-// A recorded batch is settled by the plan that recorded it.
+// A recorded batch is settled by the plan, and the build, that recorded it.
 func TestRecordedBatchOfAnotherPlan(t *testing.T) {
 	w := newWorld(t)
 	w.fill(12)
@@ -186,6 +187,14 @@ func TestRecordedBatchOfAnotherPlan(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	w.policy = 1
+	w.buildID = "another"
+	_, err = w.start(fs)
+	if batch.CodeOf(err) != batch.CodeStoreForeign || batch.KindOf(err) != batch.Permanent || !strings.Contains(err.Error(), `build "test"`) {
+		t.Fatalf("error %v", err)
+	}
+	w.buildID = "test"
+	w.once(fs)
+	w.buildID = "another" // nothing is unsettled any more
 	w.once(fs)
 }
 
@@ -324,6 +333,99 @@ func TestWatermarkOfASourceThatWasAway(t *testing.T) {
 	if len(back) != 1 || back[0].Counts.Late != 1 {
 		t.Errorf("a row from before the watermark that b had left: %+v", back)
 	}
+}
+
+// Windows are dropped once their retention is over, and may be written to again, as a source that was added holds the
+// watermark back.
+func TestDroppedWindowIsWrittenAgain(t *testing.T) {
+	// The first batch with the second source brings a row of it at the time bob.
+	run := func(pending int, bob time.Duration) (*world, *outcome) {
+		w := newWorld(t)
+		both := false
+		w.build = func() *engine.Pipeline {
+			p := engine.New("test", engine.WithBatching(w.batch))
+			at := func(e event) time.Time { return e.At }
+			events := engine.From(p, "a", w.events, codec.JSON[event]()).EventTime(at, 0)
+			if both {
+				events = engine.Merge(events, engine.From(p, "b", w.lines, codec.JSON[event]()).EventTime(at, 0))
+			}
+			g := engine.GroupByWindow(events, window.Tumbling(time.Minute), func(e event) string { return e.User }, "user", engine.Retention(time.Minute))
+			engine.Aggregate(g, "means", agg.MeanOf("mean", func(e event) float64 { return float64(e.N) }))
+			return p
+		}
+		fs := vfs.NewMem()
+		entry := func(txid batch.Txid, now time.Duration, ranges ...batch.Range) txstate.Entry {
+			e := txstate.Entry{Txid: txid, Attempt: batch.Attempt{Epoch: 1, N: 1}, Time: clock0.Add(now), Seed: uint64(txid)}
+			for _, r := range ranges {
+				e.Ranges = append(e.Ranges, txstate.RangeEntry{Range: r})
+				if r.Start == 0 {
+					e.Joined = append(e.Joined, r.Position())
+					e.Joined[len(e.Joined)-1].Next = 0
+				}
+			}
+			return e
+		}
+		part := func(source, topic string, start, end int64) batch.Range {
+			return batch.Range{Partition: batch.Partition{Source: source, Topic: topic}, Start: start, End: end, LeaderEpoch: batch.NoEpoch}
+		}
+		// The first window gets a row, is closed by the second batch, and noted as such by the third.
+		w.events.add(0, record("ann", 1, 0), record("ann", 2, 2*time.Minute), record("ann", 3, 3*time.Minute))
+		drive := func(entries ...txstate.Entry) {
+			t.Helper()
+			if err := w.drive(fs, entries, pending, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drive(entry(1, 0, part("a", "a", 0, 1)), entry(2, 0, part("a", "a", 1, 2)), entry(3, 0, part("a", "a", 2, 3)))
+		// With b the fourth may drop it, and the fifth has a row for it.
+		both = true
+		w.lines.add(0, record("bob", 1, bob))
+		w.events.add(0, record("ann", 7, 4*time.Minute), record("ann", 5, time.Second))
+		drive(entry(4, 2*time.Minute, part("a", "a", 3, 4), part("b", "b", 0, 1)), entry(5, 2*time.Minute, part("a", "a", 4, 5)))
+		return w, w.outcomeOf(fs)
+	}
+	// The batch behind the one that drops the window finds no row, whether that has committed by then or not.
+	w, want := run(1, -time.Minute)
+	if late := want.entries[4].Counts.Late; late != 0 {
+		t.Fatalf("the row is late: %+v", want.entries[4])
+	}
+	if got := w.mean(want.fs, "ann"); got != 5 {
+		t.Errorf("the mean of the window is %v, of its one row 5", got)
+	}
+	for range 10 {
+		_, got := run(4, -time.Minute)
+		if err := want.diff(got); err != nil {
+			t.Fatalf("with several batches in flight: %v", err)
+		}
+	}
+	// A batch doesn't drop what it writes to: the rows would be left behind without their window.
+	w, o := run(1, 0)
+	if got := w.mean(o.fs, "ann"); got != 3 {
+		t.Errorf("the mean of the window is %v, of its rows 1 and 5 it is 3", got)
+	}
+}
+
+// mean is a user's mean in the first window, by the state "means".
+func (w *world) mean(fs vfs.FS, user string) float64 {
+	w.t.Helper()
+	db, err := w.open(fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer db.Close()
+	reader, err := db.State("means")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cells, ok, err := reader.Get(w.t.Context(), value.AppendKey(value.AppendKeyTime(nil, clock0.UnixNano()), value.StringOf(user)))
+	if err != nil || !ok {
+		w.t.Fatal(ok, err)
+	}
+	vs, err := agg.Results(nil, cells)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return vs[0].Float()
 }
 
 // A static table that changes between two runs is a new version from the first batch of the second run on, in the ledger

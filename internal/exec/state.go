@@ -18,6 +18,21 @@ import (
 // It is written by the state stage of its batch and read by those of later ones.
 type overlay struct {
 	shards []map[string][]byte
+	// dropped are the encoded starts of windows whose rows, but for those in shards, the batch removes.
+	dropped [][]byte
+}
+
+// get returns what the batch makes of a key; known is false if it leaves it as it is.
+func (o *overlay) get(shard int, key []byte) (val []byte, known bool) {
+	if val, known = o.shards[shard][string(key)]; known {
+		return val, true
+	}
+	for _, start := range o.dropped {
+		if bytes.HasPrefix(key, start) {
+			return nil, true
+		}
+	}
+	return nil, false
 }
 
 // view reads a state as it is before a batch: the overlays of the batches in flight before it, the newest first,
@@ -29,7 +44,7 @@ type view struct {
 
 func (v *view) get(ctx context.Context, shard int, key []byte) ([]byte, bool, error) {
 	for _, o := range v.overlays {
-		if val, ok := o.shards[shard][string(key)]; ok {
+		if val, known := o.get(shard, key); known {
 			return val, val != nil, nil
 		}
 	}

@@ -143,15 +143,21 @@ func (x *Executor) recordedContent(ctx context.Context, e *txstate.Entry, s *pla
 	return &content{table: table}, nil
 }
 
-// checkRecorded refuses to go on with batches that another plan has recorded: they might come out differently.
+// checkRecorded refuses to go on with batches that another plan, or the code of another build, has recorded: they might
+// come out differently.
 func (x *Executor) checkRecorded(recorded []txstate.Entry) error {
 	for i := range recorded {
 		e := &recorded[i]
-		if e.Plan == x.cfg.PlanSum {
+		var cause error
+		switch {
+		case e.Plan != x.cfg.PlanSum:
+			cause = fmt.Errorf("txid %d was recorded by plan %016x and hasn't committed; the plan now is %016x", e.Txid, e.Plan, x.cfg.PlanSum)
+		case e.Build != x.cfg.Build:
+			cause = fmt.Errorf("txid %d was recorded by build %q and hasn't committed; the build now is %q", e.Txid, e.Build, x.cfg.Build)
+		default:
 			continue
 		}
-		err := batch.NewError(batch.Permanent, batch.CodeStoreForeign, "open",
-			fmt.Errorf("txid %d was recorded by plan %016x and hasn't committed; the plan now is %016x", e.Txid, e.Plan, x.cfg.PlanSum),
+		err := batch.NewError(batch.Permanent, batch.CodeStoreForeign, "open", cause,
 			"start the pipeline as it was once more, so that the batch commits, then change it")
 		err.Txid = e.Txid
 		return err

@@ -61,7 +61,8 @@ func (x *Executor) loadWindows(ctx context.Context) (windowSet, error) {
 }
 
 // closeWindows notes the windows that the batch wrote to for the first time and those that the watermark of the
-// batch before has passed, and drops those that have been closed for their retention.
+// batch before has passed, and drops those that have been closed for their retention. A window that the batch writes to
+// stays: its watermark may have gone back, as another source now counts for it.
 func (x *Executor) closeWindows(f *flight, base windowSet) {
 	ws := maps.Clone(base)
 	w := newRowWriter(context.Background(), nil, x.cfg.Shards)
@@ -81,7 +82,8 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 			w.Set(append(value.AppendKey(nil, value.StringOf(name)), start...), binary.AppendUvarint(nil, uint64(closed)))
 		}
 		set := f.setOf(name)
-		for start := range startsOf(set) { // order: each window by itself
+		written := startsOf(set)
+		for start := range written { // order: each window by itself
 			if _, ok := m[start]; !ok {
 				put(start, 0)
 			}
@@ -90,6 +92,7 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 		var drop [][]byte
 		for _, start := range slices.Sorted(maps.Keys(m)) {
 			closed := m[start]
+			_, used := written[start]
 			v, _, err := value.DecodeKey([]byte(start))
 			if err != nil {
 				panic(fmt.Sprintf("exec: state %s: window key %x: %v", name, start, err))
@@ -97,7 +100,7 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 			switch {
 			case closed == 0 && v.Nanos()+win.Size <= mark:
 				put(start, now)
-			case closed != 0 && closed+win.Retention/int64(time.Millisecond) <= now:
+			case closed != 0 && !used && closed+win.Retention/int64(time.Millisecond) <= now:
 				drop = append(drop, []byte(start))
 				delete(m, start)
 				w.Delete(append(value.AppendKey(nil, value.StringOf(name)), start...))
@@ -110,6 +113,12 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 				f.sets = append(f.sets, set)
 			}
 			set.DropWindows = drop
+			if !e.State.Mergeable {
+				if f.overlays[name] == nil {
+					f.overlays[name] = &overlay{shards: make([]map[string][]byte, x.cfg.Shards)}
+				}
+				f.overlays[name].dropped = drop
+			}
 			d := digest(set.Digest)
 			for _, k := range drop {
 				d = d.bytes(k)

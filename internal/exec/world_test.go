@@ -76,6 +76,7 @@ type world struct {
 	procs  int
 	now    func() time.Time // of the coordinator
 
+	buildID string
 	// build, if not nil, makes another pipeline than that of everything.
 	build func() *engine.Pipeline
 
@@ -102,7 +103,7 @@ func newWorld(t *testing.T) *world {
 // goroutines parked for good, so that they can't touch the directory any more.
 func newBrokenWorld(t *testing.T) *world {
 	w := &world{
-		t: t, events: newTopic(), lines: newTopic(), teams: newTopic(), policy: engine.Skip, shards: 8, procs: 3, now: ticking(),
+		t: t, events: newTopic(), lines: newTopic(), teams: newTopic(), policy: engine.Skip, shards: 8, procs: 3, now: ticking(), buildID: "test",
 		batch: engine.Batching{MaxRecords: 4, MaxPending: 4, RetryMin: 1, RetryMax: 1},
 	}
 	w.teams.fields = []string{"user", "team"}
@@ -255,7 +256,7 @@ func (w *world) start(fs vfs.FS) (*process, error) {
 	p := &process{w: w, fs: fs, db: db}
 	pl := w.pipeline()
 	p.Executor = exec.New(exec.Config{
-		Plan: pl, DB: db, Shards: db.Shards(), Procs: w.procs, PlanSum: xxhash.Sum64String(pl.Text), Build: "test", Logger: logger,
+		Plan: pl, DB: db, Shards: db.Shards(), Procs: w.procs, PlanSum: xxhash.Sum64String(pl.Text), Build: w.buildID, Logger: logger,
 		Now:      func() time.Time { return clock0 },
 		OnCommit: p.committed, Reopened: p.reopened,
 	})
