@@ -71,7 +71,7 @@ func (r *Record) Carried(ctx context.Context) ([]txstate.Carried, error) {
 			empty.Txid = rec.Committed.Txid
 			empty.Epoch = rec.Epoch
 		default:
-			if _, err := parsePage(node.data); err != nil {
+			if _, err := parsePage(node.data); err != nil && there[recordName].data == nil {
 				return nil, garbled(r.full(name), r.cfg.Pipeline, readable(node.data, err))
 			}
 		}

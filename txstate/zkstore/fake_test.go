@@ -23,7 +23,8 @@ type fake struct {
 	multi int // requests that were carried out
 	bytes int // the largest of them
 
-	down error // what every call fails with
+	down     error // what every call fails with
+	warnings []*batch.Error
 	// before is called with each request ahead of it, after behind it: an error of after is that of a lost reply.
 	before, after func(ops []any) error
 }
@@ -48,6 +49,12 @@ func (f *fake) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.down
+}
+
+func (f *fake) Warnings() []*batch.Error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.warnings
 }
 
 func (f *fake) Get(_ context.Context, p string) ([]byte, *zk.Stat, error) {

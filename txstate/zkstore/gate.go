@@ -40,7 +40,8 @@ func (r *Record) Holding() error {
 	if r.cfg.WhileAway == Continue {
 		return nil
 	}
-	if err := r.conn.Err(); err != nil {
+	// A slow server is told of, and no reason to wait as long as it takes what is written.
+	if err := r.conn.Err(); err != nil && batch.CodeOf(err) != batch.CodeZKOverloaded {
 		return err
 	}
 	r.mu.Lock()

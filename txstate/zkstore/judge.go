@@ -120,7 +120,9 @@ type findings struct {
 // judgeAll looks at everything that is there. mine is what this run has written or tried to write.
 func (r *Record) judgeAll(ctx context.Context, s *txstate.Standing, there map[string]held, mine map[string]mark, rewind bool) (f findings, err error) {
 	f.garbled = map[string]held{}
-	unknown := s.Empty && !rewind && len(mine) == 0
+	// Where the record can be read it says how far the pipeline has come, whatever a page holds.
+	_, unread := parseRecord(there[recordName].data)
+	unknown := s.Empty && !rewind && len(mine) == 0 && unread != nil
 	for _, name := range names(mine) {
 		if _, ok := there[name]; !ok && mine[name].last != nil {
 			f.lost = append(f.lost, name)

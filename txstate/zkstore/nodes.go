@@ -25,6 +25,8 @@ type Conn interface {
 	Multi(ctx context.Context, ops ...any) error
 	// Err is what is wrong right now, nil if calls may succeed. It asks nobody.
 	Err() error
+	// Warnings tell what doesn't keep calls from succeeding, and may one day.
+	Warnings() []*batch.Error
 }
 
 // held is a node as it is in ZooKeeper, as far as known. The data of a node that only has children are nil.

@@ -4,7 +4,6 @@ package zkstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,54 +13,24 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/testenv"
+	"github.com/tridentd/tridentd/internal/zkconn"
 	"github.com/tridentd/tridentd/txstate"
 )
 
-// plain is a Conn over the bare client.
-type plain struct {
-	c      *zk.Conn
-	chroot string
-}
-
-func (p plain) Get(_ context.Context, path string) ([]byte, *zk.Stat, error) {
-	return p.c.Get(p.chroot + path)
-}
-func (p plain) Children(_ context.Context, path string) ([]string, *zk.Stat, error) {
-	return p.c.Children(p.chroot + path)
-}
-func (p plain) Err() error { return nil }
-
-func (p plain) MakePath(_ context.Context, path string, acl []zk.ACL) error {
-	at := p.chroot
-	for part := range strings.SplitSeq(path[1:], "/") {
-		at += "/" + part
-		if _, err := p.c.Create(at, nil, 0, acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p plain) Multi(_ context.Context, ops ...any) error {
-	for _, op := range ops {
-		switch op := op.(type) {
-		case *zk.CreateRequest:
-			op.Path = p.chroot + op.Path
-		case *zk.SetDataRequest:
-			op.Path = p.chroot + op.Path
-		case *zk.DeleteRequest:
-			op.Path = p.chroot + op.Path
-		case *zk.CheckVersionRequest:
-			op.Path = p.chroot + op.Path
-		}
-	}
-	_, err := p.c.Multi(ops...)
-	return err
-}
-
 func dial(t *testing.T, z *testenv.ZooKeeperServer, chroot string) Conn {
 	t.Helper()
-	return plain{z.Conn(t), chroot}
+	c, err := zkconn.New(zkconn.Config{Servers: z.Servers(), Chroot: chroot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // the test's own has ended
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // until waits for a condition.

@@ -379,6 +379,15 @@ func (r *Record) succeed(want *wanted, began time.Time) {
 		r.log.Info("the record in ZooKeeper is up to date again", "txid", uint64(want.point.Txid))
 		delete(r.warned, batch.CodeOf(was))
 	}
+	warnings := r.conn.Warnings()
+	if e, ok := errors.AsType[*batch.Error](r.conn.Err()); ok && e.Code == batch.CodeZKOverloaded {
+		warnings = append(warnings, e)
+	}
+	for _, e := range warnings {
+		if r.warnAs(e, "ZooKeeper takes what is written, but not all is well with it", now) {
+			r.count(e.Code)
+		}
+	}
 }
 
 // signal wakes whoever waits for a round's end. REQUIRES: r.mu is held.
@@ -456,18 +465,24 @@ func (r *Record) count(code batch.Code) {
 	r.status.Failures[code]++
 }
 
-// warn logs a cause, unless it was logged shortly before. REQUIRES: r.work is held.
+// warn tells that the record can't be written. REQUIRES: r.work is held.
 func (r *Record) warn(e *batch.Error, now time.Time) {
 	what := "the record in ZooKeeper is not up to date; trying again, batches go on"
 	if r.cfg.WhileAway == Stall {
 		what = "the record in ZooKeeper can't be written; trying again, no batch commits until it can"
 	}
+	r.warnAs(e, what, now)
+}
+
+// warnAs logs a cause, unless it was logged shortly before, and tells whether it did. REQUIRES: r.work is held.
+func (r *Record) warnAs(e *batch.Error, what string, now time.Time) bool {
 	args := []any{"error", e, "code", string(e.Code)}
 	last, ok := r.warned[e.Code]
 	r.warned[e.Code] = now
 	if ok && now.Sub(last) < quiet {
 		r.log.Debug(what, args...)
-		return
+		return false
 	}
 	r.log.Warn(what, args...)
+	return true
 }

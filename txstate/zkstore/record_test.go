@@ -769,9 +769,12 @@ func TestCutInTheMiddle(t *testing.T) {
 // TestExport writes over whatever is there, and the store is taken for the record's own afterwards.
 func TestExport(t *testing.T) {
 	for name, found := range map[string]func(*fake){
-		"nothing":  func(*fake) {},
-		"rubbish":  func(f *fake) { f.put(base+"/record", "rubbish") },
-		"ahead":    func(f *fake) { c := contentOf("words", other, new(at(50)), nil, time.Unix(0, 0)); f.put(base+"/record", string(c.record.encode())) },
+		"nothing": func(*fake) {},
+		"rubbish": func(f *fake) { f.put(base+"/record", "rubbish") },
+		"ahead": func(f *fake) {
+			c := contentOf("words", other, new(at(50)), nil, time.Unix(0, 0))
+			f.put(base+"/record", string(c.record.encode()))
+		},
 		"a source": func(f *fake) { f.put(base+"/sources/gone/0000", `{"tridentd":1,"pipeline":"sums","source":"gone"}`) },
 	} {
 		t.Run(name, func(t *testing.T) {
