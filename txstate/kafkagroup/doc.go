@@ -20,6 +20,12 @@
 // consumer has committed, are written again. Offsets that a later batch of this pipeline wrote, or another pipeline or source that runs, are
 // left alone: the mirror waits until the store has passed them, or somebody has removed them from the group.
 //
+// # Under a lease
+//
+// Where a lock says who runs the pipeline, the offsets of a round go through a transaction (TxnOffsetCommit) of a producer
+// of their own, tridentd.mirror.<pipeline>.<source>. A master claims it before it reads the group, which settles what hung,
+// and has the brokers refuse whatever an earlier master still sends. See fence.
+//
 // # Inside
 //
 // One goroutine does all requests, in rounds: read if due, compare, write what differs. Committed only leaves the

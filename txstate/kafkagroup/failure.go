@@ -14,6 +14,12 @@ import (
 // failure names a failed request as what it is. All of them are tried again: what is refused today may be granted
 // tomorrow, and no batch waits for it.
 func failure(group string, err error) *batch.Error {
+	if errors.Is(err, errDeposed) || batch.CodeOf(err) == batch.CodeLockLost {
+		return lost(group, err)
+	}
+	if e, ok := errors.AsType[*batch.Error](err); ok {
+		return e
+	}
 	code, text, remedy := explain(group, err)
 	cause := fmt.Errorf("consumer group %s: %w", group, err)
 	if text != "" {
@@ -46,6 +52,13 @@ func explain(group string, err error) (code batch.Code, text, remedy string) {
 		return batch.CodeUnauthorized, "this user may not commit offsets of the topic", "grant the user Read on the topic"
 	case kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState:
 		return batch.CodeUnauthorized, "the brokers refuse these credentials", "check the user and the password"
+	case kerr.TransactionalIDAuthorizationFailed:
+		return batch.CodeUnauthorized, "this user may not use the transactional id under which offsets are written under a lock",
+			"grant the user Write and Describe on the transactional ids that begin with tridentd.mirror."
+	case kerr.ConcurrentTransactions, kerr.UnstableOffsetCommit:
+		return batch.CodeGroupCoordinator, "the brokers are still settling the transaction before", "if it lasts, see to the brokers that hold the topic __transaction_state"
+	case kerr.ProducerFenced, kerr.InvalidProducerEpoch:
+		return batch.CodeGroupCoordinator, "the transaction was given up by the brokers, or another process has taken the producer over", ""
 	case kerr.NotCoordinator:
 		return batch.CodeGroupCoordinator, "its coordinator has moved to another broker", ""
 	case kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress:

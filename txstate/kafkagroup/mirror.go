@@ -46,6 +46,7 @@ type Mirror struct {
 	name   string
 	log    hclog.Logger
 	client *kgo.Client
+	fence  *fence // nil: a plain commit of offsets; set before the first round
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -97,6 +98,7 @@ func New(cfg Config) (*Mirror, error) {
 	versions := kversion.Stable()
 	versions.SetMaxKeyVersion(int16(kmsg.OffsetCommit), maxOffsetCommit)
 	versions.SetMaxKeyVersion(int16(kmsg.OffsetFetch), maxOffsetFetch)
+	limitTransactions(versions)
 	client, err := kgo.NewClient(append(slices.Clone(cfg.Client), kgo.MaxVersions(versions), kgo.RequestRetries(requestRetries))...)
 	if err != nil {
 		return nil, configError("kafka", "correct the client's options", "%w", err)
@@ -125,6 +127,12 @@ func (m *Mirror) Name() string { return m.name }
 func (m *Mirror) Carried(ctx context.Context) ([]txstate.Carried, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
+	if m.fence != nil {
+		// Whatever a predecessor left unfinished is settled first.
+		if err := m.fence.claim(ctx, m.client); err != nil {
+			return nil, failure(m.cfg.Group, err)
+		}
+	}
 	has, err := m.fetch(ctx)
 	if err != nil {
 		return nil, failure(m.cfg.Group, err)
@@ -298,6 +306,12 @@ func (m *Mirror) count(e *batch.Error) {
 // attempt reads the group if that is due and writes what differs. It returns what stands in the way of single
 // partitions, and the failure of the round as a whole.
 func (m *Mirror) attempt(ctx context.Context, want *latest, rewind bool) (standing []*batch.Error, err error) {
+	if m.fence != nil {
+		if err := m.fence.claim(ctx, m.client); err != nil {
+			return nil, err
+		}
+		ctx = kadm.RequireStable(ctx) // the transaction before may still be landing
+	}
 	read := !m.known || time.Since(m.readAt) >= m.cfg.Reread
 	if read {
 		if m.has, err = m.fetch(ctx); err != nil {
@@ -312,10 +326,26 @@ func (m *Mirror) attempt(ctx context.Context, want *latest, rewind bool) (standi
 	write, findings := v.compare(m.mine(want.positions), m.has)
 	standing = m.report(findings, read)
 	refused := map[part]error{}
-	for chunk := range slices.Chunk(write, maxWrite) {
-		if err := m.write(ctx, want.epoch, chunk, refused); err != nil {
-			return standing, err
+	all := func() error {
+		for chunk := range slices.Chunk(write, maxWrite) {
+			if err := m.write(ctx, want.epoch, chunk, refused); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	switch {
+	case len(write) == 0:
+	case m.fence != nil:
+		before := maps.Clone(m.written)
+		if err = m.fence.transaction(ctx, m.client, m.cfg.Group, all); err != nil {
+			m.written = before
+		}
+	default:
+		err = all()
+	}
+	if err != nil {
+		return standing, err
 	}
 	return append(standing, m.setAside(refused)...), nil
 }
@@ -415,29 +445,38 @@ func (m *Mirror) write(ctx context.Context, epoch batch.Epoch, positions []txsta
 		t.Partitions = append(t.Partitions, rp)
 		sent[part{p.Topic, p.Number}] = held{next: p.Next, stamp: &s}
 	}
-	resp, err := req.RequestWith(ctx, m.client)
-	if err != nil {
-		return err
-	}
 	now := time.Now()
 	var failed error
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			at := part{t.Topic, p.Partition}
-			h, ok := sent[at]
-			if !ok {
-				continue
-			}
-			delete(sent, at)
-			switch err := kerr.ErrorForCode(p.ErrorCode); {
-			case err == nil:
-				m.has[at] = h
-				delete(m.aside, at)
-				m.written[at] = mark{next: h.next, txid: h.stamp.Txid, at: now}
-			case ofPartition(err):
-				refused[at] = err
-			default:
-				failed = err
+	answered := func(topic string, partition int32, code int16) {
+		at := part{topic, partition}
+		h, ok := sent[at]
+		if !ok {
+			return
+		}
+		delete(sent, at)
+		switch err := kerr.ErrorForCode(code); {
+		case err == nil:
+			m.has[at] = h
+			delete(m.aside, at)
+			m.written[at] = mark{next: h.next, txid: h.stamp.Txid, at: now}
+		case ofPartition(err):
+			refused[at] = err
+		default:
+			failed = err
+		}
+	}
+	if m.fence != nil {
+		if err := m.fence.request(ctx, m.client, req, answered); err != nil {
+			return err
+		}
+	} else {
+		resp, err := req.RequestWith(ctx, m.client)
+		if err != nil {
+			return err
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				answered(t.Topic, p.Partition, p.ErrorCode)
 			}
 		}
 	}

@@ -1,0 +1,164 @@
+//go:build realkafka
+
+package kafkagroup
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/testenv"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// realMirror returns a mirror of a topic of its own on a real broker.
+func realMirror(t *testing.T, k *testenv.KafkaServer, topic, group, pipeline string, lease txstate.Lease) *Mirror {
+	t.Helper()
+	m, err := New(Config{
+		Group: group, Pipeline: pipeline, Source: source, Reads: func(n string) bool { return n == topic },
+		Client: []kgo.Opt{kgo.SeedBrokers(k.Brokers()...)}, Interval: time.Millisecond, Reread: 100 * time.Millisecond, RetryMin: 10 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Under(lease)
+	t.Cleanup(func() { m.Close(t.Context()) }) //nolint:errcheck // what couldn't be written is told by the status
+	return m
+}
+
+func positionsOf(topic string, txid batch.Txid, nexts ...int64) []txstate.SavedPosition {
+	all := at(txid, nexts...)
+	for i := range all {
+		all[i].Topic, all[i].LeaderEpoch = topic, 0
+	}
+	return all
+}
+
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("within 30 s not: %s", what)
+		}
+	}
+}
+
+var errStop = errors.New("stopped")
+
+// heldBy returns what the group holds for each partition.
+func heldBy(t *testing.T, k *testenv.KafkaServer, group, topic string) (nexts [nParts]int64) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	offsets, err := kadm.NewClient(cl).FetchOffsets(kadm.RequireStable(t.Context()), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range nexts {
+		if o, ok := offsets.Lookup(topic, int32(p)); ok {
+			nexts[p] = o.At
+		}
+	}
+	return nexts
+}
+
+// Two masters, neither of which knows of the other: what the older one still sends is refused by the broker, it ends, and nothing
+// moves back.
+func TestRealDeposedMirrorIsRefused(t *testing.T) {
+	k := testenv.Kafka(t)
+	topic, group, pipeline := k.Topic(t, "fenced", nParts, nil), testenv.Unique("fenced"), testenv.Unique("words")
+	older := realMirror(t, k, topic, group, pipeline, newTestLease())
+	older.Committed(1, 1, positionsOf(topic, 1, 20, 20, 20))
+	await(t, "the older one has written", func() bool { return older.Status().Txid == 1 })
+	if got := heldBy(t, k, group, topic); got != [nParts]int64{20, 20, 20} {
+		t.Fatalf("the group holds %v", got)
+	}
+	out := k.Tool(t, "consumer-groups", "--describe", "--group", group)
+	shown := 0
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) > 3 && f[1] == topic && f[3] == "20" {
+			shown++
+		}
+	}
+	if shown != nParts {
+		t.Errorf("Kafka's own tool shows 20 for %d of %d partitions:\n%s", shown, nParts, out)
+	}
+
+	newer := realMirror(t, k, topic, group, pipeline, newTestLease())
+	newer.Committed(2, 2, positionsOf(topic, 2, 40, 40, 40))
+	await(t, "the newer one has written", func() bool { return newer.Status().Txid == 2 })
+	// Ahead of the newer one's txid, so that nothing but the broker stands against it.
+	older.Committed(9, 1, positionsOf(topic, 9, 10, 10, 10))
+	await(t, "the older one has ended", func() bool { return batch.CodeOf(older.Status().Err) == batch.CodeLockLost })
+	newer.Committed(3, 2, positionsOf(topic, 3, 60, 60, 60))
+	await(t, "the newer one goes on", func() bool { return newer.Status().Txid == 3 })
+	if got := heldBy(t, k, group, topic); got != [nParts]int64{60, 60, 60} {
+		t.Errorf("the group holds %v", got)
+	}
+	if st := newer.Status(); st.Err != nil || len(st.Failures) > 0 {
+		t.Errorf("the newer one was disturbed: %+v", st)
+	}
+	t.Logf("the older one: %v", older.Status().Err)
+}
+
+// A transaction that hangs, since its master has gone silent, is settled by the successor before it reads the group; and one that
+// the brokers have given up doesn't end a mirror that nobody has deposed.
+func TestRealHangingTransactionIsSettled(t *testing.T) {
+	k := testenv.Kafka(t)
+	topic, group, pipeline := k.Topic(t, "fenced", nParts, nil), testenv.Unique("fenced"), testenv.Unique("words")
+	silent := realMirror(t, k, topic, group, pipeline, newTestLease())
+	if err := silent.fence.claim(t.Context(), silent.client); err != nil {
+		t.Fatal(err)
+	}
+	half := func() {
+		t.Helper()
+		err := silent.fence.transaction(t.Context(), silent.client, group, func() error {
+			silent.has = map[part]held{}
+			if err := silent.write(t.Context(), 1, positionsOf(topic, 1, 7, 7, 7), map[part]error{}); err != nil {
+				return err
+			}
+			return errStop
+		})
+		if err != errStop { //nolint:errorlint // just this one
+			t.Fatal(err)
+		}
+	}
+	half()
+	// Claimed again on condition of its epoch: nobody has taken it over, so it goes on.
+	if err := silent.fence.claim(t.Context(), silent.client); err != nil {
+		t.Fatalf("a producer of one's own can't be claimed again: %v", err)
+	}
+	half()
+	began := time.Now()
+	next := realMirror(t, k, topic, group, pipeline, newTestLease())
+	next.Committed(2, 2, positionsOf(topic, 2, 40, 40, 40))
+	await(t, "the successor has written", func() bool { return next.Status().Txid == 2 })
+	if got := heldBy(t, k, group, topic); got != [nParts]int64{40, 40, 40} {
+		t.Errorf("the group holds %v", got)
+	}
+	if d := time.Since(began); d > txnTimeout/2 {
+		t.Errorf("the successor waited %s for the hanging transaction", d)
+	}
+	// The silent one wakes up and ends its transaction.
+	end := kmsg.NewPtrEndTxnRequest()
+	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = silent.fence.id, silent.fence.producer, silent.fence.epoch, true
+	resp, err := end.RequestWith(t.Context(), silent.client)
+	if err != nil || resp.ErrorCode == 0 {
+		t.Errorf("the end of a transaction of a deposed producer: %v, code %d", err, resp.ErrorCode)
+	}
+	if err := silent.fence.claim(t.Context(), silent.client); batch.CodeOf(failure(group, err)) != batch.CodeLockLost {
+		t.Errorf("the silent one claims the producer again: %v", err)
+	}
+	if got := heldBy(t, k, group, topic); got != [nParts]int64{40, 40, 40} {
+		t.Errorf("the group holds %v", got)
+	}
+}

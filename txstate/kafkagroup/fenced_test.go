@@ -1,0 +1,209 @@
+package kafkagroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// lease is a lock that a test grants, holds in doubt and takes away.
+type lease struct {
+	txstate.Lease
+
+	mu    sync.Mutex
+	doubt bool
+	err   error
+	moved chan struct{}
+}
+
+func newTestLease() *lease { return &lease{moved: make(chan struct{})} }
+
+func (l *lease) set(doubt bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubt, l.err = doubt, err
+	close(l.moved)
+	l.moved = make(chan struct{})
+}
+
+func (l *lease) Pass(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		doubt, err, moved := l.doubt, l.err, l.moved
+		l.mu.Unlock()
+		if err != nil || !doubt {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var errTestLost = batch.NewError(batch.Permanent, batch.CodeLockLost, "lock", errors.New("the session has ended"), "start again")
+
+// countOf counts the requests of a kind from here on.
+func (w *world) countOf(key kmsg.Key) func() int {
+	var mu sync.Mutex
+	n := 0
+	w.fake.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+		w.fake.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		return nil, nil, false
+	})
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+func TestFencedWrites(t *testing.T) {
+	inWorld(t, func(w *world) {
+		txns := w.countOf(kmsg.EndTxn)
+		inits := w.countOf(kmsg.InitProducerID)
+		m := w.mirror()
+		m.Under(newTestLease())
+		m.Committed(3, 2, at(3, 20, 20, 20))
+		time.Sleep(time.Second)
+		w.want("0:20@3 1:20@3 2:20@3")
+		m.Committed(4, 2, at(4, 40, 20, 40))
+		time.Sleep(time.Second)
+		w.want("0:40@4 1:20@4 2:40@4")
+		if n := txns(); n != 2 {
+			t.Errorf("%d transactions for two writes", n)
+		}
+		if n := inits(); n != 1 {
+			t.Errorf("the producer was claimed %d times", n)
+		}
+		w.mu.Lock()
+		plain := len(w.commits)
+		w.mu.Unlock()
+		if plain != 0 {
+			t.Errorf("%d offsets were committed plainly", plain)
+		}
+		if st := m.Status(); st.Err != nil || st.Txid != 4 || st.Pending {
+			t.Errorf("status %+v", st)
+		}
+		w.closed(m)
+	})
+}
+
+// While the lease is in doubt nothing is sent; once it is lost nothing ever is, and the status says why.
+func TestFencedWaitsForTheLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		txns := w.countOf(kmsg.AddOffsetsToTxn)
+		l := newTestLease()
+		m := w.mirror()
+		m.Under(l)
+		m.Committed(3, 2, at(3, 20, 20, 20))
+		time.Sleep(time.Second)
+		w.want("0:20@3 1:20@3 2:20@3")
+		l.set(true, nil)
+		m.Committed(4, 2, at(4, 30, 30, 30))
+		time.Sleep(time.Minute)
+		if n := txns(); n != 1 {
+			t.Errorf("%d transactions were begun, the second in doubt", n)
+		}
+		if st := m.Status(); batch.CodeOf(st.Err) != batch.CodeZKNoAnswer {
+			t.Errorf("in doubt the status says %v", st.Err)
+		}
+		l.set(false, nil)
+		time.Sleep(time.Minute)
+		w.want("0:30@4 1:30@4 2:30@4")
+		l.set(false, errTestLost)
+		m.Committed(5, 2, at(5, 50, 50, 50))
+		time.Sleep(time.Minute)
+		w.want("0:30@4 1:30@4 2:30@4")
+		if st := m.Status(); batch.CodeOf(st.Err) != batch.CodeLockLost {
+			t.Errorf("after the loss the status says %v", st.Err)
+		}
+		m.Close(context.Background()) //nolint:errcheck // what couldn't be written has been told
+	})
+}
+
+// A successor has claimed the producer: the brokers refuse what comes, the claim is not repeated, and the mirror ends.
+func TestFencedDeposed(t *testing.T) {
+	for _, refused := range []*kerr.Error{kerr.ProducerFenced, kerr.InvalidProducerEpoch} {
+		t.Run(refused.Message, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				m := w.mirror()
+				m.Under(newTestLease())
+				m.Committed(3, 2, at(3, 20, 20, 20))
+				time.Sleep(time.Second)
+				w.want("0:20@3 1:20@3 2:20@3")
+				inits := 0
+				var conditional bool
+				w.fake.ControlKey(int16(kmsg.AddOffsetsToTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+					w.fake.KeepControl()
+					resp := r.ResponseKind().(*kmsg.AddOffsetsToTxnResponse)
+					resp.ErrorCode = refused.Code
+					return resp, nil, true
+				})
+				w.fake.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+					w.fake.KeepControl()
+					w.mu.Lock()
+					inits++
+					conditional = r.(*kmsg.InitProducerIDRequest).ProducerID >= 0
+					w.mu.Unlock()
+					resp := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+					resp.ErrorCode = refused.Code
+					return resp, nil, true
+				})
+				m.Committed(4, 2, at(4, 30, 30, 30))
+				time.Sleep(10 * time.Minute)
+				w.mu.Lock()
+				claimed, onCondition := inits, conditional
+				w.mu.Unlock()
+				if claimed != 1 || !onCondition {
+					t.Errorf("the producer was claimed again %d times (conditional on its epoch: %t)", claimed, onCondition)
+				}
+				if st := m.Status(); batch.CodeOf(st.Err) != batch.CodeLockLost || !errors.Is(st.Err, errDeposed) {
+					t.Errorf("the status says %v", st.Err)
+				}
+				m.Close(context.Background()) //nolint:errcheck // what couldn't be written has been told
+			})
+		})
+	}
+}
+
+// A failure in the middle leaves nothing behind: the producer is claimed again, on condition, and everything is written.
+func TestFencedRecovers(t *testing.T) {
+	for _, key := range []kmsg.Key{kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn} {
+		t.Run(fmt.Sprint(key.Name()), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var once sync.Once
+				w.fake.ControlKey(int16(key), func(kmsg.Request) (_ kmsg.Response, err error, handled bool) {
+					w.fake.KeepControl()
+					once.Do(func() { err, handled = errors.New("cut"), true })
+					return nil, err, handled
+				})
+				m := w.mirror()
+				m.Under(newTestLease())
+				m.Committed(3, 2, at(3, 20, 21, 22))
+				time.Sleep(time.Minute)
+				w.want("0:20@3 1:21@3 2:22@3")
+				if st := m.Status(); st.Err != nil || st.Txid != 3 {
+					t.Errorf("status %+v", st)
+				}
+				if n := w.log.count("another process"); n != 0 {
+					t.Errorf("our own half-written offsets are taken for somebody else's:\n%s", w.log)
+				}
+				w.closed(m)
+			})
+		})
+	}
+}
