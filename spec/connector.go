@@ -127,6 +127,10 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 		cfg.SASL = kafka.SASL{
 			Mechanism: sasl.get("mechanism").str(), User: sasl.get("user").str(), Password: sasl.get("password").str(),
 			PasswordFile: sasl.get("password_file").str(), TokenFile: sasl.get("token_file").str(),
+			Principal: sasl.get("principal").str(), KeytabFile: sasl.get("keytab_file").str(), KRB5Conf: sasl.get("krb5_conf").str(),
+			Service: sasl.get("service").str(), DisableFAST: sasl.get("disable_fast") != nil && sasl.get("disable_fast").yes,
+			AccessKey: sasl.get("access_key").str(), SecretKey: sasl.get("secret_key").str(), SessionToken: sasl.get("session_token").str(),
+			CredentialsFile: sasl.get("credentials_file").str(), Profile: sasl.get("profile").str(),
 		}
 	}
 	if s := n.get("start"); s != nil {

@@ -1,5 +1,7 @@
 package spec
 
+import "github.com/tridentd/tridentd/emitter/kafka"
+
 // grammar is the whole of what a pipeline's file may hold.
 func grammar() *field {
 	return &field{
@@ -66,11 +68,21 @@ func kafkaConnection(shared bool) []*field {
 			{name: "insecure_skip_verify", kind: kindBool, def: "false", doc: "Accepts any certificate. For trials only."},
 		}},
 		{name: "sasl", kind: kindObject, doc: "How the client proves who it is.", fields: []*field{
-			{name: "mechanism", kind: kindEnum, required: true, enum: []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}, doc: "The SASL mechanism."},
-			{name: "user", kind: kindString, doc: "The user's name."},
+			{name: "mechanism", kind: kindEnum, required: true, enum: kafka.Mechanisms(), doc: "The SASL mechanism. `GSSAPI` is Kerberos, `AWS_MSK_IAM` Amazon's."},
+			{name: "user", kind: kindString, doc: "The user's name, with `PLAIN` and `SCRAM-…`."},
 			{name: "password", kind: kindString, doc: "The password; rather take it from the environment or a file.", example: "password: ${KAFKA_PASSWORD}"},
 			{name: "password_file", kind: kindString, doc: "A file that holds the password."},
-			{name: "token_file", kind: kindString, doc: "A file that holds the bearer token; it is read again when it expires."},
+			{name: "token_file", kind: kindString, doc: "`OAUTHBEARER`: a file that holds the bearer token; it is read again when it expires."},
+			{name: "principal", kind: kindString, doc: "`GSSAPI`: who the client is, `NAME@REALM`.", example: "principal: app@EXAMPLE.COM"},
+			{name: "keytab_file", kind: kindString, doc: "`GSSAPI`: the keytab with the principal's key; a password will do instead."},
+			{name: "krb5_conf", kind: kindString, def: kafka.DefaultKRB5Conf, doc: "`GSSAPI`: the configuration of Kerberos."},
+			{name: "service", kind: kindString, def: kafka.DefaultService, doc: "`GSSAPI`: the brokers' service name; a broker is `<service>/<host>`."},
+			{name: "disable_fast", kind: kindBool, def: "false", doc: "`GSSAPI`: leaves out FAST negotiation, which some Active Directory servers need."},
+			{name: "access_key", kind: kindString, doc: "`AWS_MSK_IAM`: the access key; without keys those of the environment (`AWS_ACCESS_KEY_ID`, …) are taken."},
+			{name: "secret_key", kind: kindString, doc: "`AWS_MSK_IAM`: the secret key; rather take it from the environment or a file.", example: "secret_key: ${MSK_SECRET_KEY}"},
+			{name: "session_token", kind: kindString, doc: "`AWS_MSK_IAM`: the session token of keys that expire."},
+			{name: "credentials_file", kind: kindString, doc: "`AWS_MSK_IAM`: a file in the form of `~/.aws/credentials` instead of keys; it is read again for each connection."},
+			{name: "profile", kind: kindString, def: kafka.DefaultAWSProfile, doc: "`AWS_MSK_IAM`: the profile in `credentials_file`."},
 		}},
 	}
 }

@@ -58,7 +58,8 @@ func New(brokers ...string) *Cluster {
 
 // FromEnv takes the settings from the environment: KAFKA_BROKERS (host:port, separated by commas), KAFKA_CLIENT_ID;
 // KAFKA_TLS (true or false), KAFKA_TLS_CA_FILE, KAFKA_TLS_CERT_FILE, KAFKA_TLS_KEY_FILE, KAFKA_TLS_SERVER_NAME;
-// KAFKA_SASL_MECHANISM, KAFKA_SASL_USER, KAFKA_SASL_PASSWORD, KAFKA_SASL_PASSWORD_FILE, KAFKA_SASL_TOKEN_FILE.
+// KAFKA_SASL_MECHANISM, KAFKA_SASL_USER, KAFKA_SASL_PASSWORD, KAFKA_SASL_PASSWORD_FILE, KAFKA_SASL_TOKEN_FILE;
+// KAFKA_SASL_PRINCIPAL, KAFKA_SASL_KEYTAB_FILE, KAFKA_SASL_KRB5_CONF, KAFKA_SASL_SERVICE. AWS_MSK_IAM takes AWS's own variables.
 //
 // What is missing or wrong is an error of the sources that are opened, so that a pipeline can be built, and tested
 // with records of its own, where no cluster is.
@@ -96,6 +97,10 @@ func FromEnv() *Cluster {
 		Password:     os.Getenv("KAFKA_SASL_PASSWORD"),
 		PasswordFile: os.Getenv("KAFKA_SASL_PASSWORD_FILE"),
 		TokenFile:    os.Getenv("KAFKA_SASL_TOKEN_FILE"),
+		Principal:    os.Getenv("KAFKA_SASL_PRINCIPAL"),
+		KeytabFile:   os.Getenv("KAFKA_SASL_KEYTAB_FILE"),
+		KRB5Conf:     os.Getenv("KAFKA_SASL_KRB5_CONF"),
+		Service:      os.Getenv("KAFKA_SASL_SERVICE"),
 	}
 	return c
 }

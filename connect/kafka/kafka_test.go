@@ -31,7 +31,7 @@ func TestFromEnv(t *testing.T) {
 		"password":         {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_USER": "u", "KAFKA_SASL_PASSWORD": "p"}, ""},
 		"no password":      {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_USER": "u"}, "sasl.password"},
 		"no mechanism":     {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_USER": "u"}, "sasl.mechanism"},
-		"unread mechanism": {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_MECHANISM": "GSSAPI"}, "GSSAPI"},
+		"unread mechanism": {map[string]string{"KAFKA_BROKERS": "a:1", "KAFKA_SASL_MECHANISM": "GSSAPX"}, "GSSAPX"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range []string{"BROKERS", "CLIENT_ID", "TLS", "TLS_CA_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_SERVER_NAME", "SASL_MECHANISM", "SASL_USER", "SASL_PASSWORD", "SASL_PASSWORD_FILE", "SASL_TOKEN_FILE"} {

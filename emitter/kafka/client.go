@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,10 +11,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl"
-	"github.com/twmb/franz-go/pkg/sasl/oauth"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 // maxDial bounds the time to reach a broker, so that the next one is tried well within Config.Timeout.
@@ -86,44 +81,6 @@ func (t TLS) config() (*tls.Config, error) {
 	return conf, nil
 }
 
-func (s SASL) mechanism() (sasl.Mechanism, error) {
-	password := func() (string, error) {
-		if s.PasswordFile == "" {
-			return s.Password, nil
-		}
-		return readSecret("sasl.password_file", s.PasswordFile)
-	}
-	token := func() (string, error) { return readSecret("sasl.token_file", s.TokenFile) }
-	secret := password
-	if s.Mechanism == "OAUTHBEARER" {
-		secret = token
-	}
-	if _, err := secret(); err != nil {
-		return nil, err
-	}
-	scramAuth := func(context.Context) (scram.Auth, error) {
-		pass, err := password()
-		return scram.Auth{User: s.User, Pass: pass}, err
-	}
-	switch s.Mechanism {
-	case "PLAIN":
-		return plain.Plain(func(context.Context) (plain.Auth, error) {
-			pass, err := password()
-			return plain.Auth{User: s.User, Pass: pass}, err
-		}), nil
-	case "SCRAM-SHA-256":
-		return scram.Sha256(scramAuth), nil
-	case "SCRAM-SHA-512":
-		return scram.Sha512(scramAuth), nil
-	case "OAUTHBEARER":
-		return oauth.Oauth(func(context.Context) (oauth.Auth, error) {
-			t, err := token()
-			return oauth.Auth{Token: t}, err
-		}), nil
-	}
-	return nil, s.validate()
-}
-
 func readSecret(field, path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -134,7 +91,7 @@ func readSecret(field, path string) (string, error) {
 	}
 	secret := strings.TrimRight(string(b), "\r\n")
 	if secret == "" {
-		return "", configError(field, "write the secret into the file", "%s is empty", path)
+		return "", configError(field, "write what is meant into the file", "%s is empty", path)
 	}
 	return secret, nil
 }

@@ -73,16 +73,6 @@ type TLS struct {
 
 func (t TLS) enabled() bool { return t != TLS{} }
 
-// SASL are the settings of authentication. Files are read at each authentication, so that secrets can be renewed
-// while the emitter runs.
-type SASL struct {
-	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; empty: none
-	User         string
-	Password     string
-	PasswordFile string // instead of Password; line ends at the end are cut off
-	TokenFile    string // OAUTHBEARER: the file with the token
-}
-
 // Config says what to read. The zero value of a field is its default; Brokers and one of Topics and Pattern have
 // none.
 type Config struct {
@@ -208,36 +198,6 @@ func checkAddr(addr string) error {
 		return errors.New("not host:port")
 	case host == "" || port == "":
 		return errors.New("host or port is missing")
-	}
-	return nil
-}
-
-func (s SASL) validate() error {
-	switch s.Mechanism {
-	case "":
-		if s != (SASL{}) {
-			return configError("sasl.mechanism", "name the mechanism", "none is given, other sasl settings are")
-		}
-	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
-		switch {
-		case s.User == "":
-			return configError("sasl.user", "name the user", "none is given")
-		case s.Password == "" && s.PasswordFile == "":
-			return configError("sasl.password", "give password or password_file", "none is given")
-		case s.Password != "" && s.PasswordFile != "":
-			return configError("sasl.password_file", "keep one of password and password_file", "given together with password")
-		case s.TokenFile != "":
-			return configError("sasl.token_file", "leave it out", "belongs to OAUTHBEARER only")
-		}
-	case "OAUTHBEARER":
-		switch {
-		case s.TokenFile == "":
-			return configError("sasl.token_file", "name the file that holds the token", "none is given")
-		case s.User != "" || s.Password != "" || s.PasswordFile != "":
-			return configError("sasl.user", "leave user and password out", "OAUTHBEARER takes a token")
-		}
-	default:
-		return configError("sasl.mechanism", "write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER", "unknown mechanism %q", s.Mechanism)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ var table = map[string]rule{
 
 	// Clients.
 	"emitter/emittertest": {ours: []string{"emitter"}, clients: []string{hclog, rapid, leak}},
-	"emitter/kafka":       {ours: []string{"emitter"}, clients: []string{hclog, franz}},
+	"emitter/kafka":       {ours: []string{"emitter"}, clients: []string{hclog, franz, "github.com/jcmturner/gokrb5/v8"}},
 	"emitter/file":        {ours: []string{"emitter"}, clients: []string{hclog, lz, xxhash}},
 	"emitter/gen":         {ours: []string{"emitter"}, clients: []string{hclog}},
 	"connect/kafka":       {ours: []string{"emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
