@@ -82,7 +82,7 @@ type Status struct {
 
 	Partitions []PartitionStatus `json:"partitions"` // in batch.Partition order
 
-	// Mirrors show the committed positions elsewhere. None of them keeps a batch waiting, or Ready from being true.
+	// Mirrors show the committed positions elsewhere. Only one that stalls keeps batches waiting, which Reasons tell then.
 	Mirrors []MirrorStatus `json:"mirrors,omitempty"`
 
 	// LastError is the last failure of this process, Failing whether it still stands: nothing has committed since.

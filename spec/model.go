@@ -19,6 +19,7 @@ type model struct {
 	onBad       plan.OnBad
 	limits      plan.Limits
 	connections *node
+	keeper      *node
 	sources     []*sourceDecl
 	statics     []*staticDecl
 	streams     []*streamDecl
@@ -154,7 +155,7 @@ type modeler struct {
 }
 
 func (b *modeler) build(root *node) *model {
-	m := &model{name: root.get("pipeline").str(), connections: root.get("connections")}
+	m := &model{name: root.get("pipeline").str(), connections: root.get("connections"), keeper: root.get("zookeeper")}
 	b.m = m
 	m.onBad = onBadOf(root.get("on_bad_record"), plan.Stop)
 	m.limits = b.limits(root.get("batch"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/agg"
+	connect "github.com/tridentd/tridentd/connect/zookeeper"
 	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/kafka"
@@ -24,8 +25,9 @@ type Pipeline struct {
 	dir        string
 	m          *model
 	c          *checker
-	connectors []connector // as c.sources
-	tables     []connector // as c.statics
+	connectors []connector     // as c.sources
+	tables     []connector     // as c.statics
+	keeper     *connect.Keeper // nil: nothing keeps the record outside
 	notes      []string
 }
 
@@ -58,7 +60,7 @@ func (p *Pipeline) KafkaSources() []KafkaSource {
 
 // Plan compiles the pipeline. Each call gives a plan of its own.
 func (p *Pipeline) Plan() (*plan.Plan, error) {
-	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Text: p.text(), Lines: p.lines()}
+	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Text: p.text(), Lines: p.lines(), Keeper: p.planKeeper()}
 	for i, s := range p.c.sources {
 		con := p.connectors[i]
 		src := &plan.Source{
@@ -305,6 +307,9 @@ func (p *Pipeline) lines() []string {
 			how = "written as merge operands"
 		}
 		lines = append(lines, fmt.Sprintf("state %s: %s by %s; %s; %d shards", o.schema.Name, columnsText(o.schema.Values), columnsText(o.schema.Key), how, plan.DefaultShards))
+	}
+	if p.keeper != nil {
+		lines = append(lines, p.keeper.Describe(p.name))
 	}
 	for _, n := range p.notes {
 		lines = append(lines, "note: "+n)

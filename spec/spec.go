@@ -63,6 +63,7 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	for _, s := range c.statics {
 		p.tables = append(p.tables, c.connectStatic(s.decl))
 	}
+	p.keeper = c.keeper(m.keeper)
 	if len(r.list) > 0 {
 		return nil, r.problems().asError()
 	}
