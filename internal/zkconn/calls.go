@@ -16,6 +16,13 @@ import (
 // largeRequest is the size from which a cut line is held against the size of the request.
 const largeRequest = 64 << 10
 
+// Answers of servers that the client library has no names for.
+const (
+	errUnimplemented = -6
+	errQuota         = -125
+	errThrottled     = -127
+)
+
 // call is one request.
 type call struct {
 	name  string // of the operation
@@ -222,13 +229,13 @@ func (c *Conn) judge(op call, g *generation, err error) (named error, again bool
 		return newError(batch.Permanent, batch.CodeConfiguration, what("%w", err)), false
 	}
 	switch serverCode(err) {
-	case -124: // the server wants an authenticated session
+	case errNeedsAuth:
 		return newError(batch.Transient, batch.CodeZKNoAuth, what("the server takes requests from authenticated sessions only, and this one is %s", c.Identity())), false
-	case -127:
+	case errThrottled:
 		return newError(batch.Transient, batch.CodeZKOverloaded, what("the server throttles requests, and has not done this one")), false
-	case -125:
+	case errQuota:
 		return newError(batch.Transient, batch.CodeZKTooLarge, what("a quota of the servers forbids it")), false
-	case -6:
+	case errUnimplemented:
 		return newError(batch.Transient, batch.CodeZKVersion, what("the server doesn't know this operation")), false
 	case 0:
 	default:

@@ -149,13 +149,6 @@ const (
 	saysVersion    = "Zookeeper version:"
 )
 
-// probe asks a server that has closed a connection during the handshake who it is.
-func (c *Conn) probe(ctx context.Context, server string) *failure {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.ConnectTimeout)
-	defer cancel()
-	return explainSilent(ctx, &c.cfg, server)
-}
-
 // explainSilent finds out why a server closes connections without an answer. A server of ZooKeeper does that while it has
 // no quorum.
 func explainSilent(ctx context.Context, cfg *Config, server string) *failure {

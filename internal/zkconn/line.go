@@ -1,6 +1,7 @@
 package zkconn
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,9 +17,13 @@ import (
 const (
 	xidEvent = -1 // a frame that answers no request
 	xidAuth  = -4
-	opAuth   = 100
+
+	opGetData = 4
+	opAuth    = 100
+	opClose   = -11
 
 	errAuthFailed = -115
+	errNeedsAuth  = -124
 
 	passwordBytes = 16
 	// minHello and maxHello bound the server's answer to a request for a session: without and with the read-only flag, and
@@ -175,37 +180,54 @@ const closedEarly = "takes connections, and closes them without an answer"
 // handshake takes the server's answer and presents the credentials.
 func (l *line) handshake() *failure {
 	_ = l.Conn.SetDeadline(l.deadline)
-	var size [4]byte
-	if f := l.take(size[:], "asked for a session"); f != nil {
+	hello, s, f := l.greet()
+	if f != nil {
 		return f
 	}
-	n := int(binary.BigEndian.Uint32(size[:]))
-	if n < minHello || n > maxHello {
-		return l.stranger(size[:])
-	}
-	body := make([]byte, n)
-	if f := l.take(body, "asked for a session"); f != nil {
-		return f
-	}
-	if binary.BigEndian.Uint32(body) != 0 || binary.BigEndian.Uint32(body[16:]) != passwordBytes {
-		return l.stranger(append(size[:], body...))
-	}
-	timeout := time.Duration(int32(binary.BigEndian.Uint32(body[4:]))) * time.Millisecond
-	id := int64(binary.BigEndian.Uint64(body[8:]))
-	if id == 0 {
+	if s.id == 0 {
 		l.owner.expired(l.gen)
 		return &failure{code: batch.CodeZKExpired, text: "says that the session has expired"}
 	}
 	if f := l.authenticate(); f != nil {
 		return f
 	}
-	l.hello = append(size[:], body...)
+	l.hello = hello
 	l.mu.Lock()
 	l.heard = l.owner.now()
 	l.last = l.heard.Sub(l.handing)
 	l.mu.Unlock()
-	l.owner.connected(l, id, timeout)
+	l.owner.connected(l, s.id, s.timeout)
 	return nil
+}
+
+// granted is a session as a server gives it.
+type granted struct {
+	id      int64 // 0: the one that was asked for has expired
+	timeout time.Duration
+}
+
+// greet takes the server's answer to the request for a session, and returns it also as it came.
+func (l *line) greet() (hello []byte, s granted, f *failure) {
+	const after = "asked for a session"
+	hello = make([]byte, 4, 4+maxHello)
+	if f := l.take(hello, after); f != nil {
+		return nil, s, f
+	}
+	n := int(binary.BigEndian.Uint32(hello))
+	if n < minHello || n > maxHello {
+		return nil, s, l.stranger(hello)
+	}
+	hello = hello[:4+n]
+	body := hello[4:]
+	if f := l.take(body, after); f != nil {
+		return nil, s, f
+	}
+	if binary.BigEndian.Uint32(body) != 0 || binary.BigEndian.Uint32(body[16:]) != passwordBytes {
+		return nil, s, l.stranger(hello)
+	}
+	s.timeout = time.Duration(int32(binary.BigEndian.Uint32(body[4:]))) * time.Millisecond
+	s.id = int64(binary.BigEndian.Uint64(body[8:]))
+	return hello, s, nil
 }
 
 // authenticate presents the credentials, if there are any.
@@ -262,7 +284,9 @@ func (l *line) explainHandshake(err error, after string) *failure {
 	case l.gen.ctx.Err() != nil:
 		return &failure{code: batch.CodeZKCut, text: "the connection has been closed"}
 	}
-	return l.owner.probe(l.gen.ctx, l.server)
+	ctx, cancel := context.WithTimeout(l.gen.ctx, l.owner.cfg.ConnectTimeout)
+	defer cancel()
+	return explainSilent(ctx, &l.owner.cfg, l.server)
 }
 
 // stranger names what isn't ZooKeeper by its first bytes.
