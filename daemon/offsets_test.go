@@ -16,7 +16,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/connect/kafka"
 	"github.com/tridentd/tridentd/daemon"
+	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/server"
 )
 
@@ -248,7 +252,6 @@ func resetAtRest(t *testing.T, b *brokers) {
 	stop := j.start()
 	j.awaitNext(10)
 	j.await("the group shows it", func(*server.Status) bool { return b.groupHolds(ownGroup) == 10 })
-	before := files(t, j.store())
 	_, errs := j.offsets(1, "reset", "--to", "0", "--yes")
 	j.tells(errs, "pipeline counting is running (process ", "only at rest")
 	if code, log := stop(); code != 0 {
@@ -256,7 +259,7 @@ func resetAtRest(t *testing.T, b *brokers) {
 	}
 	j.holds("counts", "a,10")
 
-	before = files(t, j.store())
+	before := files(t, j.store())
 	out, errs := j.offsets(2, "reset", "--to", "0", "--format", "csv")
 	j.tells(out, "lines,t,0,10,0,0,10,")
 	j.tells(errs, "10 records would be read, and count again", "nothing was changed: say --yes")
@@ -667,6 +670,30 @@ func TestLagOfHangingServer(t *testing.T) {
 		t.Errorf("exit %d after %s\n%s%s", code, took, out, errs)
 	}
 	j.tells(errs, l.Addr().String())
+}
+
+// TestOffsetsInGo: a program's own pipeline has the same commands.
+func TestOffsetsInGo(t *testing.T) {
+	t.Parallel()
+	b := fakeBrokers(t)
+	b.topic("t", 1)
+	b.produce("t", times(10, "a")...)
+	p := engine.New("counting")
+	lines := engine.From(p, "lines", kafka.New(b.addrs...).Topics("t"), codec.String())
+	engine.Aggregate(engine.GroupBy(lines, func(s string) string { return s }, "value"), "counts", agg.Count[string]("n"))
+	j := goJob(t, p)
+	j.lag(0, ",10,10,0")
+	j.run(0)
+	j.lag(0, "10,10,0,0")
+	j.offsets(0, "reset", "--to", "8", "--yes")
+	j.run(0)
+	j.holds("counts", "a,12")
+	j.offsets(0, "export", "--to", "group:next")
+	out, _ := j.offsets(0, "show", "--format", "csv")
+	j.tells(out, "lines,t,0,10,3,10,3,")
+	if got := b.groupHolds("next"); got != 10 {
+		t.Errorf("the group holds %d", got)
+	}
 }
 
 // TestOffsetsOfFiles: files have offsets to be set, too; the lines behind them count.
