@@ -3,9 +3,6 @@ package storm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -14,14 +11,15 @@ import (
 
 // Ensemble reads nodes of a ZooKeeper ensemble.
 type Ensemble struct {
-	conn *zk.Conn
+	conn *zkconn.Conn
 }
 
 var _ Nodes = (*Ensemble)(nil)
 
-// Connect returns the nodes of an ensemble.
+// Connect checks the settings and begins to connect. A chroot is better written into the paths: one that doesn't exist would be
+// made.
 func Connect(cfg zkconn.Config) (*Ensemble, error) {
-	c, _, err := zk.Connect(cfg.Servers, 10*time.Second, zk.WithLogInfo(false))
+	c, err := zkconn.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -29,32 +27,22 @@ func Connect(cfg zkconn.Config) (*Ensemble, error) {
 }
 
 // Get implements Nodes.
-func (e *Ensemble) Get(_ context.Context, path string) (data []byte, ok bool, err error) {
-	data, _, err = e.conn.Get(path)
+func (e *Ensemble) Get(ctx context.Context, path string) (data []byte, ok bool, err error) {
+	data, _, err = e.conn.Get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, false, nil
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", path, err)
-	}
-	return data, true, nil
+	return data, err == nil, err
 }
 
 // Children implements Nodes.
-func (e *Ensemble) Children(_ context.Context, path string) (names []string, ok bool, err error) {
-	names, _, err = e.conn.Children(path)
+func (e *Ensemble) Children(ctx context.Context, path string) (names []string, ok bool, err error) {
+	names, _, err = e.conn.Children(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, false, nil
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", path, err)
-	}
-	slices.Sort(names)
-	return names, true, nil
+	return names, err == nil, err
 }
 
 // Close ends the session.
-func (e *Ensemble) Close(context.Context) error {
-	e.conn.Close()
-	return nil
-}
+func (e *Ensemble) Close(ctx context.Context) error { return e.conn.Close(ctx) }
