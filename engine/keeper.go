@@ -68,9 +68,12 @@ type gates struct {
 // errCut ends the waiting at a gate.
 var errCut = errors.New("the run ends")
 
-func (h *Handle) openGates(ctx context.Context) *gates {
+func (h *Handle) openGates(ctx context.Context, lease txstate.Lease) *gates {
 	g := &gates{}
 	g.ctx, g.cut = context.WithCancelCause(ctx)
+	if lease != nil {
+		g.all = append(g.all, lease)
+	}
 	for _, m := range h.mirrors {
 		if gate, ok := m.(txstate.Gate); ok {
 			g.all = append(g.all, gate)
@@ -98,12 +101,8 @@ func (g *gates) cutAfter(drain, finished <-chan struct{}) {
 // pass waits until every gate lets batches commit.
 func (h *Handle) pass(g *gates, txid batch.Txid) error {
 	for _, gate := range g.all {
-		// What takes a moment isn't worth telling.
-		t := time.AfterFunc(gateNotice, func() { h.holdBack(gate) })
-		err := gate.Pass(g.ctx)
-		t.Stop()
+		err := h.passGate(g.ctx, gate)
 		held := h.heldBack(gate)
-		h.holdBack(nil)
 		if err == nil {
 			continue
 		}
@@ -118,6 +117,16 @@ func (h *Handle) pass(g *gates, txid batch.Txid) error {
 		return err
 	}
 	return nil
+}
+
+// passGate waits at one gate, and shows that.
+func (h *Handle) passGate(ctx context.Context, gate txstate.Gate) error {
+	// What takes a moment isn't worth telling.
+	t := time.AfterFunc(gateNotice, func() { h.holdBack(gate) })
+	err := gate.Pass(ctx)
+	t.Stop()
+	h.holdBack(nil)
+	return err
 }
 
 // gateNotice is how long a batch is held back before that shows.

@@ -53,8 +53,8 @@ type MirrorStatus struct {
 	txstate.MirrorStatus
 }
 
-// openMirrors makes the mirrors. No server is asked yet.
-func (h *Handle) openMirrors(ctx context.Context) error {
+// openMirrors makes the mirrors, under the lease if there is one. No server is asked yet.
+func (h *Handle) openMirrors(ctx context.Context, lease txstate.Lease) error {
 	var all []txstate.Mirror
 	for _, s := range h.plan.Sources {
 		if s.Mirror == nil {
@@ -76,6 +76,13 @@ func (h *Handle) openMirrors(ctx context.Context) error {
 			return err
 		}
 		all = append(all, m)
+	}
+	if lease != nil {
+		for _, m := range all {
+			if l, ok := m.(txstate.Leased); ok {
+				l.Under(lease)
+			}
+		}
 	}
 	h.mu.Lock()
 	h.mirrors = all

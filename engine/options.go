@@ -28,7 +28,13 @@ type Options struct {
 	Fresh bool
 	// CacheBytes bounds the store's block cache. Default: 64 MiB.
 	CacheBytes int64
-	// BeforeClose is called when the run has ended, before the store is closed: whoever still reads a Snapshot must give it up
+	// Standby has the run wait for as long as another process holds the pipeline's lock or its data directory, and again when it
+	// has lost the lock; without it both are errors. The pipeline must have a lock.
+	Standby bool
+	// AfterOpen is called when the store has been opened: at the start, and under Standby each time that the run begins to lead. May
+	// be nil.
+	AfterOpen func()
+	// BeforeClose is called when the run has ended, or has lost its lock, before the store is closed: whoever still reads a Snapshot must give it up
 	// then, as closing waits for that, and fails in the end. May be nil.
 	BeforeClose func()
 	// Observer is told what happens, for metrics. It must not block. May be nil.

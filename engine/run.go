@@ -63,7 +63,9 @@ type Handle struct {
 	moved   chan struct{}             // closed, and made anew, when txid rises
 	targets map[batch.Partition]int64 // of a bounded run
 	holding txstate.Gate              // what keeps a batch from committing; nil if nothing does
-	fatal   error                     // what abandon was told
+	role    Role
+	lock    txstate.Lock // nil without one
+	fatal   error        // what abandon was told
 }
 
 // Start opens the store and begins to run in the background. Mistakes of the pipeline and of the store are returned
@@ -79,22 +81,45 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 		log:  o.Logger.With("pipeline", pl.Name),
 		done: make(chan struct{}), drain: make(chan struct{}), moved: make(chan struct{}), began: time.Now(),
 	}
-	if h.db, err = h.open(ctx); err != nil {
-		return nil, err
+	locked := pl.Keeper != nil && pl.Keeper.Lock != nil
+	switch {
+	case o.Standby && !locked:
+		return nil, errNoLock(pl.Name)
+	case o.Standby:
+		h.role = Standby // it opens the store once it leads
+	default:
+		if err := h.openStore(ctx); err != nil {
+			return nil, err
+		}
 	}
-	snap, err := h.db.Store().Load(ctx)
-	if err != nil {
-		return nil, errors.Join(err, h.db.Close())
-	}
-	h.txid, h.epoch = snap.Txid, snap.Epoch
 	go func() {
 		defer close(h.done)
-		h.err = h.serve(ctx)
+		h.err = h.serve(ctx, locked)
 		h.mu.Lock()
 		h.ended = time.Now()
 		h.mu.Unlock()
 	}()
 	return h, nil
+}
+
+// openStore opens the store of a run that is about to begin.
+func (h *Handle) openStore(ctx context.Context) error {
+	db, err := h.open(ctx)
+	if err != nil {
+		return err
+	}
+	snap, err := db.Store().Load(ctx)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	h.mu.Lock()
+	h.db, h.closed, h.epoch = db, false, snap.Epoch
+	h.mu.Unlock()
+	h.advance(snap.Txid)
+	if h.o.AfterOpen != nil {
+		h.o.AfterOpen()
+	}
+	return nil
 }
 
 func (h *Handle) open(ctx context.Context) (*pebblestate.DB, error) {
@@ -174,6 +199,8 @@ func (h *Handle) asked() (*pebblestate.DB, error) {
 		return h.db, nil
 	case h.closed:
 		return nil, errEnded
+	case h.role == Standby:
+		return nil, errStandby
 	}
 	return nil, batch.NewError(batch.Transient, batch.CodeUnavailable, "ask", errors.New("the store is being opened again after a failed write"), "ask again in a moment")
 }
@@ -181,8 +208,8 @@ func (h *Handle) asked() (*pebblestate.DB, error) {
 // Dir is the pipeline's data directory.
 func (h *Handle) Dir() string { return h.dir }
 
-// serve runs the pipeline and closes everything behind it.
-func (h *Handle) serve(ctx context.Context) (err error) {
+// serve runs the pipeline, under its lock if there is one.
+func (h *Handle) serve(ctx context.Context, locked bool) error {
 	// The run ends by Drain, which leaves time for what is in flight: ctx isn't passed on.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -195,10 +222,33 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 		case <-finished:
 		}
 	}()
+	if locked {
+		return h.underLock(work)
+	}
+	return h.term(work, nil)
+}
+
+// term runs the pipeline, whose store is open, and closes everything behind it. lease is the lock that it runs under; nil if
+// there is none. Once that is lost, work ends, and nothing is written any more.
+func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	finished := make(chan struct{})
+	defer close(finished)
+	if lease != nil {
+		go func() {
+			select {
+			case <-lease.Lost():
+				h.log.Error("the lock is lost: what is in flight is dropped", "error", lease.Err())
+				cancel(lease.Err())
+			case <-finished:
+			}
+		}()
+	}
 	defer func() {
 		h.mu.Lock()
 		db := h.db
-		h.db, h.run, h.closed = nil, nil, true
+		h.db, h.exec, h.run, h.closed = nil, nil, nil, true
 		h.mu.Unlock()
 		if h.o.BeforeClose != nil {
 			h.o.BeforeClose()
@@ -211,28 +261,33 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 		if fatal := h.abandoned(); fatal != nil {
 			err = errors.Join(fatal, err)
 		}
+		if lease != nil && lease.Err() != nil { // all else follows from that
+			err = lease.Err()
+		}
 	}()
-	if err := h.openMirrors(work); err != nil {
+	if err := h.openMirrors(work, lease); err != nil {
 		return err
 	}
 	h.watchRecorders(finished)
-	g := h.openGates(work)
+	g := h.openGates(work, lease)
 	defer g.cut(nil)
 	go g.cutAfter(h.drain, finished)
 	var x *exec.Executor
 	defer func() {
-		closing, cancel := context.WithTimeout(work, closeGrace)
+		writing, cancel := context.WithTimeout(work, closeGrace) // not at all once the lock is lost
 		defer cancel()
 		var wg sync.WaitGroup
 		defer wg.Wait()
-		wg.Go(func() { h.closeMirrors(closing, h.mirrors) })
+		wg.Go(func() { h.closeMirrors(writing, h.mirrors) })
 		if x == nil {
 			return
 		}
+		closing, cancel := context.WithTimeout(ctx, closeGrace)
+		defer cancel()
 		h.closeSources(closing, x)
 	}()
 	var snap txstate.Snapshot
-	x, snap, err = h.openSources(work)
+	x, snap, err = h.openSources(work, lease)
 	if err != nil || x == nil {
 		return err
 	}
@@ -243,7 +298,7 @@ func (h *Handle) serve(ctx context.Context) (err error) {
 		}
 	}
 	r, err := runner.New(runner.Config{
-		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{Executor: x, h: h, gates: g}, Logger: h.log, Observe: h.observer(g), StopTimeout: stopTimeout,
+		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{Executor: x, h: h, gates: g, lease: lease}, Logger: h.log, Observe: h.observer(g), StopTimeout: stopTimeout,
 	})
 	if err != nil {
 		return err
@@ -357,7 +412,7 @@ func (h *Handle) setOpening(err error) {
 }
 
 // openSources returns the executor with its sources open; nil if the run was drained before they were.
-func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snapshot, error) {
+func (h *Handle) openSources(ctx context.Context, lease txstate.Lease) (*exec.Executor, txstate.Snapshot, error) {
 	ctx, cancel := h.untilDrained(ctx)
 	defer cancel()
 	var x *exec.Executor
@@ -374,11 +429,15 @@ func (h *Handle) openSources(ctx context.Context) (*exec.Executor, txstate.Snaps
 			}
 			guarded = true
 		}
-		x = exec.New(exec.Config{
+		cfg := exec.Config{
 			Plan: h.plan, DB: db, Shards: db.Shards(), Logger: h.log, Procs: h.o.Procs,
 			Build: buildID(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
 			Mirrors: h.mirrors, OnCommit: h.committed, Reopened: h.reopen,
-		})
+		}
+		if lease != nil {
+			cfg.Epoch, cfg.Claim = lease.Epoch(), lease.Claim
+		}
+		x = exec.New(cfg)
 		if snap, err = x.Open(ctx); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 			defer cancel()
@@ -497,6 +556,17 @@ type committer struct {
 	*exec.Executor
 	h     *Handle
 	gates *gates
+	lease txstate.Lease // nil without a lock
+}
+
+// Plan begins nothing while it is in doubt who may.
+func (c *committer) Plan(ctx context.Context, b *batch.Batch, recorded bool) (bool, error) {
+	if c.lease != nil {
+		if err := c.h.passGate(ctx, c.lease); err != nil {
+			return false, err
+		}
+	}
+	return c.Executor.Plan(ctx, b, recorded)
 }
 
 func (c *committer) Commit(ctx context.Context, bs []*batch.Batch) error {

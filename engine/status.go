@@ -17,6 +17,7 @@ type Status struct {
 	Txid     batch.Txid // the last committed
 	Last     *txstate.Entry
 	Draining bool
+	Role     Role
 	// Reasons tell what keeps batches from being processed; none: the pipeline is ready.
 	Reasons    []string
 	InFlight   []InFlight
@@ -52,6 +53,7 @@ func (h *Handle) Status() Status {
 	st := Status{
 		Pipeline: h.plan.Name, Dir: h.dir, Began: h.began, Last: h.last, Draining: h.drained, Epoch: h.epoch, Txid: h.txid,
 	}
+	st.Role = h.role
 	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
 	mirrors, holding := h.mirrors, h.holding
 	h.mu.Unlock()
@@ -69,6 +71,8 @@ func (h *Handle) Status() Status {
 	}
 	if x == nil || r == nil {
 		switch {
+		case st.Role == Standby && !st.Draining:
+			st.Reasons = append(st.Reasons, h.waits(opening))
 		case opening != nil:
 			st.Failure, st.FailureSince, st.Failing = opening, since, true
 			st.Reasons = append(st.Reasons, opening.Error())

@@ -33,5 +33,8 @@ type lockConn struct{ *zkconn.Conn }
 
 func (c lockConn) Session() zkstore.Session {
 	s := c.Conn.Session()
-	return zkstore.Session{ID: s.ID, Timeout: s.Timeout}
+	if s.State == zkconn.Expired {
+		s.ID = zkstore.NoSession
+	}
+	return zkstore.Session{ID: s.ID, Timeout: s.Timeout, Up: s.State == zkconn.Connected}
 }

@@ -41,6 +41,10 @@ type Config struct {
 	Build   string // build id for the ledger
 	PlanSum uint64 // hash of Plan.Text
 	Mirrors []txstate.Mirror
+	// Epoch is the highest that was claimed elsewhere: the run takes a higher one.
+	Epoch batch.Epoch
+	// Claim claims the run's epoch elsewhere, once the store has it and before anything else is done. May be nil.
+	Claim func(ctx context.Context, epoch batch.Epoch) error
 	// Now is the clock of everything that informs only: durations, commit times.
 	Now func() time.Time
 	// OnCommit is told each committed entry, in order; it must not block. May be nil.
@@ -187,9 +191,14 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 	if err != nil {
 		return snap, err
 	}
-	x.epoch = snap.Epoch + 1
+	x.epoch = max(snap.Epoch, x.cfg.Epoch) + 1
 	if err := store.Claim(ctx, x.epoch); err != nil {
 		return snap, err
+	}
+	if x.cfg.Claim != nil {
+		if err := x.cfg.Claim(ctx, x.epoch); err != nil {
+			return snap, err
+		}
 	}
 	snap.Epoch = x.epoch
 	if err := x.restore(ctx, snap); err != nil {

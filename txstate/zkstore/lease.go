@@ -101,7 +101,7 @@ func (e *Lease) Pass(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return err
-		case t == valid && e.lock.conn.Err() == nil:
+		case t == valid && e.lock.conn.Session().Up:
 			return nil
 		}
 		e.poke()
@@ -121,9 +121,12 @@ func (e *Lease) Pass(ctx context.Context) error {
 // Holding is why Pass keeps batches waiting; nil if it doesn't.
 func (e *Lease) Holding() error {
 	t, err := e.state()
+	up := e.lock.conn.Session().Up
 	switch cerr := e.lock.conn.Err(); {
 	case err != nil:
 		return err
+	case up && t == valid:
+		return nil
 	case cerr != nil:
 		return cerr
 	case t != valid:
@@ -147,7 +150,7 @@ func (e *Lease) run() {
 		if _, err := e.state(); err != nil {
 			return
 		}
-		if e.lock.conn.Err() == nil {
+		if e.lock.conn.Session().Up {
 			e.confirm()
 			if gone == nil {
 				gone = e.watch()
@@ -157,7 +160,7 @@ func (e *Lease) run() {
 		select {
 		case <-t.C:
 		case <-e.wake:
-			if e.lock.conn.Err() != nil { // whoever waits asks again soon
+			if !e.lock.conn.Session().Up { // whoever waits asks again soon
 				select {
 				case <-t.C:
 				case <-e.release:
@@ -183,7 +186,7 @@ func (e *Lease) next() time.Duration {
 	t := e.tenure
 	e.mu.Unlock()
 	wait := t.beat()
-	if e.lock.conn.Err() != nil {
+	if !e.lock.conn.Session().Up {
 		wait = min(wait, recheck)
 	}
 	return max(min(wait, t.confirmed+t.limit()-e.lock.now()), 0)

@@ -39,9 +39,13 @@ const (
 
 // Session is the one that a connection has now. The zero value: none yet.
 type Session struct {
-	ID      int64         // as ZooKeeper gives it, never that of an earlier one
+	ID      int64         // as ZooKeeper gives it, never that of an earlier one; NoSession once it has expired
 	Timeout time.Duration // as negotiated
+	Up      bool          // there is a connection
 }
+
+// NoSession is the ID between the end of a session and the beginning of the next.
+const NoSession int64 = -1
 
 // LockConn is what a lock needs of a connection besides.
 type LockConn interface {
