@@ -40,8 +40,7 @@ func (r *Record) Holding() error {
 	if r.cfg.WhileAway == Continue {
 		return nil
 	}
-	// A slow server is told of, and no reason to wait as long as it takes what is written.
-	if err := r.conn.Err(); err != nil && batch.CodeOf(err) != batch.CodeZKOverloaded {
+	if err := r.away(); err != nil {
 		return err
 	}
 	r.mu.Lock()

@@ -273,7 +273,7 @@ func (r *Record) next() (wait time.Duration, ok bool) {
 func (r *Record) due() bool {
 	r.work.Lock()
 	defer r.work.Unlock()
-	return r.retryAt.IsZero() || !r.cfg.Now().Before(r.retryAt) || r.wasDown && r.conn.Err() == nil
+	return r.retryAt.IsZero() || !r.cfg.Now().Before(r.retryAt) || r.wasDown && r.away() == nil
 }
 
 // do does a round and takes note of its outcome.
@@ -290,12 +290,24 @@ func (r *Record) do() {
 	}
 	p := &want.point
 	standing.Txid, standing.Chain, standing.Epoch, standing.Positions = p.Txid, p.Chain, p.Epoch, p.Positions
-	err := r.attempt(r.ctx, &standing, p, working, rewind)
+	// A call would wait for a connection. That there is none is told at once, and looked at again soon.
+	err := r.away()
+	if err == nil {
+		err = r.attempt(r.ctx, &standing, p, working, rewind)
+	}
 	if err == nil {
 		r.succeed(&want, began)
 		return
 	}
 	r.fail(err)
+}
+
+// away is why nothing can be written right now. A slow server is no reason: it takes what is written.
+func (r *Record) away() error {
+	if err := r.conn.Err(); err != nil && batch.CodeOf(err) != batch.CodeZKOverloaded {
+		return err
+	}
+	return nil
 }
 
 // working is the first batch that has begun and not committed. REQUIRES: r.mu is held.
@@ -401,7 +413,7 @@ func (r *Record) fail(err error) {
 	now := r.cfg.Now()
 	r.known, r.roundAt = false, now
 	r.backoff = min(max(2*r.backoff, r.cfg.RetryMin), r.cfg.RetryMax)
-	r.retryAt, r.wasDown = now.Add(r.backoff), r.conn.Err() != nil
+	r.retryAt, r.wasDown = now.Add(r.backoff), r.away() != nil
 	e := failure(err)
 	r.mu.Lock()
 	if r.status.Err == nil {
