@@ -301,8 +301,8 @@ func (s *surveyor) timeAt(ctx context.Context, leader int32, u *surveyed, from i
 		opts.IsolationLevel = kgo.ReadCommitted()
 	}
 	for from < u.End {
-		// One batch at a time: a broker sends at least that, whatever the limit.
-		req := fetchRequest(e.cfg.Isolation, 0, 1)
+		// One batch at a time: of the first partition a broker sends at least that, whatever its limit.
+		req := fetchRequest(e.cfg.Isolation, 0, DefaultFetchMaxBytes)
 		t := fetchTopic(u.topic)
 		t.Partitions = []kmsg.FetchRequestTopicPartition{fetchPartition(u.Number, from, u.leaderEpoch, 1)}
 		req.Topics = append(req.Topics, t)
