@@ -114,7 +114,7 @@ streams:
 // TestZooKeeperOutage: ZooKeeper goes away in the middle of a run and comes back. With policy continue no batch waits, with
 // stall none commits; in both the count is exact and ZooKeeper is right afterwards.
 func TestZooKeeperOutage(t *testing.T) {
-	count, lasts, outage := 100_000, 14*time.Second, 5*time.Second
+	count, lasts, outage := 100_000, 20*time.Second, 6*time.Second
 	if testenv.Full() {
 		count, lasts, outage = 1_000_000, 3*time.Minute, time.Minute
 	}
