@@ -32,7 +32,7 @@ func (b *backend) Status(context.Context) server.Status {
 		Started: s.Began.UTC(), Uptime: time.Since(s.Began).Seconds(),
 		Ready: len(s.Reasons) == 0, Reasons: s.Reasons, Stopping: s.Draining,
 		Epoch: s.Epoch, Committed: s.Txid, InFlight: []server.InFlight{}, Partitions: []server.PartitionStatus{},
-		Failing: s.Failing,
+		Failing: s.Failing, Role: s.Role.String(),
 	}
 	if l := b.listen.Load(); l != nil {
 		st.Listen = *l

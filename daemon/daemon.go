@@ -88,7 +88,7 @@ func runError(err error) error {
 	switch batch.CodeOf(err) {
 	case batch.CodeConfiguration, batch.CodeTopicMissing:
 		return &exitError{exitUsage, err}
-	case batch.CodeStoreInUse, batch.CodeStoreFull:
+	case batch.CodeStoreInUse, batch.CodeStoreFull, batch.CodeLockHeld, batch.CodeLockLost:
 		return &exitError{exitFailed, err}
 	}
 	return &exitError{exitStop, err}

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +29,7 @@ type runFlags struct {
 	logFormat string
 	procs     int
 	fresh     bool
+	standby   bool
 }
 
 // The least that a stop leaves to whatever hangs, all in all.
@@ -58,6 +58,7 @@ func (a *app) runCommand() *cobra.Command {
 	dataFlag(cmd, &f.data)
 	runFlagsOf(cmd, &f)
 	cmd.Flags().StringVar(&f.until, "until", "", "caught-up: end once every partition has reached its present end")
+	cmd.Flags().BoolVar(&f.standby, "standby", false, "wait for the pipeline's lock and data directory while another process has them, then take over; needs zookeeper with role: lock")
 	cmd.Flags().StringVar(&f.onStop, "on-stop", "exit", "after a stop that a restart won't mend: exit, or hold (stay up, /readyz names the cause)")
 	return cmd
 }
@@ -109,14 +110,10 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	s, end := newStopper(ctx, log)
 	defer end()
 
-	var srv atomic.Pointer[server.Server]
+	door := &access{standby: f.standby, log: log}
 	h, err := engine.Start(context.WithoutCancel(ctx), t.pipeline, engine.Options{
-		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Fresh: f.fresh, Observer: obs,
-		BeforeClose: func() {
-			if srv := srv.Load(); srv != nil {
-				srv.EndReads()
-			}
-		},
+		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Fresh: f.fresh, Standby: f.standby, Observer: obs,
+		AfterOpen: door.begin, BeforeClose: door.end,
 	})
 	if err != nil {
 		bar.stop()
@@ -124,13 +121,17 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	}
 	s.passOn(h)
 	b := &backend{h: h, stop: s.ask}
-	serving, err := server.Start(server.Config{Backend: b, Metrics: obs.metrics, Listen: f.listen, Dir: h.Dir(), Logger: log})
+	cfg := server.Config{Backend: b, Metrics: obs.metrics, Listen: f.listen, Dir: h.Dir(), Logger: log}
+	if f.standby {
+		cfg.Dir = "" // the socket there is the leader's
+	}
+	serving, err := server.Start(cfg)
 	if err != nil {
 		h.Drain()
 		bar.stop()
 		return runError(errors.Join(err, h.Wait()))
 	}
-	srv.Store(serving)
+	door.serve(serving, h.Dir())
 	if addr := serving.Addr(); addr != "" {
 		b.listen.Store(&addr)
 		log.Info("listening", "url", "http://"+addr)

@@ -78,6 +78,9 @@ func (a *app) printStatus(st *server.Status, format string) error {
 		if e := st.LastError; e != nil {
 			fmt.Fprintf(a.out, "last error (%s, %s, since %s): %s\n", e.Kind, e.Code, e.Since.Format(time.RFC3339), e.Message)
 		}
+		if st.Role != "" {
+			fmt.Fprintf(a.out, "role: %s\n", st.Role)
+		}
 		for _, m := range st.Mirrors {
 			fmt.Fprintf(a.out, "%s: written up to txid %d\n", m.Name, m.Txid)
 			if e := m.Error; e != nil {

@@ -15,19 +15,20 @@ import (
 type Role uint8
 
 const (
-	Leader  Role = iota // it runs the pipeline, or is about to
+	Sole    Role = iota // there is no lock, or it hasn't been taken yet
+	Leader              // it has the lock, and runs the pipeline
 	Standby             // it waits until it may
 )
 
 func (r Role) String() string {
-	if r == Standby {
+	switch r {
+	case Leader:
+		return "leader"
+	case Standby:
 		return "standby"
 	}
-	return "leader"
+	return ""
 }
-
-// MarshalText implements encoding.TextMarshaler.
-func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // directoryPoll is the time between two looks at a data directory that another process has.
 const directoryPoll = 200 * time.Millisecond
@@ -174,16 +175,15 @@ func (h *Handle) waits(opening error) string {
 	h.mu.Lock()
 	lock := h.lock
 	h.mu.Unlock()
-	switch {
-	case opening != nil:
+	if opening != nil {
 		return "standby: " + opening.Error()
-	case lock == nil:
-		return "standby: the lock is asked for"
 	}
-	if holder := lock.Holder(); holder != "" {
-		return fmt.Sprintf("standby: %s is held by %s", lock.Name(), holder)
+	if lock != nil {
+		if holder := lock.Holder(); holder != "" {
+			return fmt.Sprintf("standby: %s is held by %s", lock.Name(), holder)
+		}
 	}
-	return fmt.Sprintf("standby: waiting for %s", lock.Name())
+	return "standby: the lock is being asked for"
 }
 
 // errStandby is what a standby answers to whoever asks for what only the leader has.

@@ -54,6 +54,7 @@ func (h *Handle) Status() Status {
 		Pipeline: h.plan.Name, Dir: h.dir, Began: h.began, Last: h.last, Draining: h.drained, Epoch: h.epoch, Txid: h.txid,
 	}
 	st.Role = h.role
+	locking := h.lock != nil && h.role == Sole
 	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
 	mirrors, holding := h.mirrors, h.holding
 	h.mu.Unlock()
@@ -78,6 +79,8 @@ func (h *Handle) Status() Status {
 			st.Reasons = append(st.Reasons, opening.Error())
 		case st.Draining || closed:
 			st.Reasons = append(st.Reasons, "stopping")
+		case locking:
+			st.Reasons = append(st.Reasons, "the lock is being taken")
 		default:
 			st.Reasons = append(st.Reasons, "the sources are being opened")
 		}

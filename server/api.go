@@ -115,8 +115,8 @@ func (s *Server) states(w http.ResponseWriter, r *http.Request) {
 func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	keys := r.URL.Query()["key"]
-	if s.reads.Err() != nil {
-		s.fail(w, context.Cause(s.reads))
+	if reads := s.untilClosed(); reads.Err() != nil {
+		s.fail(w, context.Cause(reads))
 		return
 	}
 	out, ctx, done := s.reading(w, r)
@@ -150,8 +150,8 @@ func (s *Server) ledger(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	if s.reads.Err() != nil {
-		s.fail(w, context.Cause(s.reads))
+	if reads := s.untilClosed(); reads.Err() != nil {
+		s.fail(w, context.Cause(reads))
 		return
 	}
 	out, ctx, done := s.reading(w, r)
@@ -240,9 +240,10 @@ const streamBuffer = 64 << 10
 // EndReads.
 func (s *Server) reading(w http.ResponseWriter, r *http.Request) (*stream, context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	out := newStream(w, s.reads)
-	stop := context.AfterFunc(s.reads, func() {
-		cancel(context.Cause(s.reads))
+	reads := s.untilClosed()
+	out := newStream(w, reads)
+	stop := context.AfterFunc(reads, func() {
+		cancel(context.Cause(reads))
 		_ = out.ctl.SetWriteDeadline(time.Now()) // as in progressWriter
 	})
 	return out, ctx, func() {

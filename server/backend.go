@@ -56,6 +56,12 @@ type RowWriter interface {
 	Row(values []value.Value) error
 }
 
+// The roles of a process under a lock.
+const (
+	RoleLeader  = "leader"
+	RoleStandby = "standby"
+)
+
 // Unknown stands for an offset or a lag that nobody knows yet.
 const Unknown int64 = -1
 
@@ -68,6 +74,8 @@ type Status struct {
 	Listen   string    `json:"listen,omitempty"`
 	Started  time.Time `json:"started"`
 	Uptime   float64   `json:"uptime_seconds"`
+	// Role is leader or standby; empty for a pipeline without a lock.
+	Role string `json:"role,omitempty"`
 
 	// Ready says that batches can be processed; otherwise Reasons tell what stands in the way.
 	Ready   bool     `json:"ready"`

@@ -42,9 +42,9 @@ type Metrics struct {
 
 // statusDescs are the metrics made from a Status.
 type statusDescs struct {
-	ready, epoch, inFlight, failing, lastError      *prometheus.Desc
-	position, end, logEnd, lag, oldest, unavailable *prometheus.Desc
-	mirrorTxid, mirrorFailing, mirrorFailures       *prometheus.Desc
+	ready, leading, epoch, inFlight, failing, lastError *prometheus.Desc
+	position, end, logEnd, lag, oldest, unavailable     *prometheus.Desc
+	mirrorTxid, mirrorFailing, mirrorFailures           *prometheus.Desc
 }
 
 // NewMetrics returns the metrics of one pipeline.
@@ -78,6 +78,7 @@ func NewMetrics(pipeline string) *Metrics {
 		}, []string{"source"}),
 		now: statusDescs{
 			ready:       desc("ready", "1 if batches can be processed, 0 if something stands in the way (/readyz says what)."),
+			leading:     desc("leading", "1 in the process that has the pipeline's lock, 0 in one that waits for it; none without a lock."),
 			epoch:       desc("epoch", "The epoch of this run; each start takes a higher one."),
 			inFlight:    desc("batches_in_flight", "Batches begun and not yet committed."),
 			failing:     desc("failing", "1 while the last failure still stands: nothing has committed since."),
@@ -158,7 +159,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 	n := &m.now
 	for _, d := range []*prometheus.Desc{
-		n.ready, n.epoch, n.inFlight, n.failing, n.lastError, n.position, n.end, n.logEnd, n.lag, n.oldest, n.unavailable,
+		n.ready, n.leading, n.epoch, n.inFlight, n.failing, n.lastError, n.position, n.end, n.logEnd, n.lag, n.oldest, n.unavailable,
 		n.mirrorTxid, n.mirrorFailing, n.mirrorFailures,
 	} {
 		ch <- d
@@ -182,6 +183,9 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	n := &m.now
 	gauge(n.ready, truth(st.Ready))
+	if st.Role != "" {
+		gauge(n.leading, truth(st.Role == RoleLeader))
+	}
 	gauge(n.epoch, float64(st.Epoch))
 	gauge(n.inFlight, float64(len(st.InFlight)))
 	gauge(n.failing, truth(st.Failing))

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -66,13 +67,32 @@ type Server struct {
 	backend Backend
 	log     hclog.Logger
 	reg     *prometheus.Registry
-	addr    string // empty: no HTTP
-	sock    *socket
-	servers []*http.Server
-	served  chan struct{} // receives once for each of servers when it has ended
+	addr    string  // empty: no HTTP
+	tcp     *served // nil: no HTTP
+
+	mu     sync.Mutex
+	sock   *socket // nil: no socket
+	onSock *served // of sock
 	// What is read from the store ends with it; see EndReads.
 	reads    context.Context
 	endReads context.CancelCauseFunc
+}
+
+// served is a listener that is served.
+type served struct {
+	http *http.Server
+	done chan struct{} // closed when it has ended
+}
+
+// end lets running requests end, until ctx is done, then cuts off what is left.
+func (s *served) end(ctx context.Context) error {
+	var err error
+	if serr := s.http.Shutdown(ctx); serr != nil {
+		err = fmt.Errorf("server: requests were still running: %w", serr)
+		s.http.Close() //nolint:errcheck // it cuts connections off; the failure has been noted
+	}
+	<-s.done
+	return err
 }
 
 // Start binds HTTP and the socket and serves both in the background.
@@ -100,22 +120,44 @@ func Start(cfg Config) (*Server, error) {
 		s.addr = tcp.Addr().String()
 	}
 	if cfg.Dir != "" {
-		var err error
-		if s.sock, err = listenSocket(cfg.Dir); err != nil {
+		if err := s.OpenSocket(cfg.Dir); err != nil {
 			if tcp != nil {
 				tcp.Close() //nolint:errcheck // nothing has been served on it
 			}
 			return nil, err
 		}
 	}
-	s.served = make(chan struct{}, 2)
 	if tcp != nil {
-		s.serve(tcp, loopbackHostOnly(s.handler(false)))
-	}
-	if s.sock != nil {
-		s.serve(s.sock.listener, s.handler(true))
+		s.tcp = s.serve(tcp, loopbackHostOnly(s.handler(false)))
 	}
 	return s, nil
+}
+
+// OpenSocket makes the socket of a data directory, which the caller holds the lock of, and serves it. There must be none.
+func (s *Server) OpenSocket(dir string) error {
+	sock, err := listenSocket(dir)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sock != nil {
+		panic("server: OpenSocket with a socket open")
+	}
+	s.sock, s.onSock = sock, s.serve(sock.listener, s.handler(true))
+	return nil
+}
+
+// CloseSocket ends what OpenSocket began, if anything, within ctx.
+func (s *Server) CloseSocket(ctx context.Context) error {
+	s.mu.Lock()
+	sock, on := s.sock, s.onSock
+	s.sock, s.onSock = nil, nil
+	s.mu.Unlock()
+	if sock == nil {
+		return nil
+	}
+	return errors.Join(on.end(ctx), sock.remove())
 }
 
 // Addr is host:port of HTTP, or empty if it is off.
@@ -123,45 +165,59 @@ func (s *Server) Addr() string { return s.addr }
 
 // EndReads cuts off the queries and ledgers that are being read, and refuses others: the store is about to be closed. A
 // reader is told so, or finds its connection broken off.
-func (s *Server) EndReads() { s.endReads(errEnding) }
+func (s *Server) EndReads() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endReads(errEnding)
+}
+
+// BeginReads takes EndReads back: a store has been opened again.
+func (s *Server) BeginReads() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reads.Err() != nil {
+		s.reads, s.endReads = context.WithCancelCause(context.Background())
+	}
+}
+
+// untilClosed is the context of what is read from the store.
+func (s *Server) untilClosed() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
+}
 
 var errEnding = batch.NewError(batch.Transient, batch.CodeUnavailable, "ask", errors.New("the pipeline is ending"), "ask again when it has ended, or has been started again")
 
 // Close lets running requests end, until ctx is done, then cuts off what is left, and removes the socket.
 func (s *Server) Close(ctx context.Context) error {
-	var errs []error
-	for _, h := range s.servers {
-		if err := h.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("server: requests were still running: %w", err))
-			h.Close() //nolint:errcheck // it cuts connections off; the failure has been noted
-		}
+	err := s.CloseSocket(ctx)
+	if s.tcp != nil {
+		err = errors.Join(s.tcp.end(ctx), err)
 	}
-	for range s.servers {
-		<-s.served
-	}
-	if s.sock != nil {
-		errs = append(errs, s.sock.remove())
-	}
-	return errors.Join(errs...)
+	return err
 }
 
-func (s *Server) serve(l net.Listener, h http.Handler) {
-	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          s.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+func (s *Server) serve(l net.Listener, h http.Handler) *served {
+	sv := &served{
+		http: &http.Server{
+			Handler:           h,
+			ReadHeaderTimeout: headerTimeout,
+			ReadTimeout:       readTimeout,
+			WriteTimeout:      writeTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeaderBytes,
+			ErrorLog:          s.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+		},
+		done: make(chan struct{}),
 	}
-	s.servers = append(s.servers, srv)
 	go func() {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		defer close(sv.done)
+		if err := sv.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("http server ended", "address", l.Addr().String(), "error", err)
 		}
-		s.served <- struct{}{}
 	}()
+	return sv
 }
 
 func listen(addr string) (net.Listener, error) {
