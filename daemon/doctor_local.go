@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/doctor"
@@ -43,11 +44,11 @@ func checkStore(ctx context.Context, t *target) store {
 		}
 		return runningStore(subject, &st)
 	}
-	if !errors.Is(err, server.ErrNotRunning) {
-		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
-	}
 	if !pebblestate.Exists(t.dir) {
 		return store{findings: []doctor.Finding{newStore(subject, t.dir)}}
+	}
+	if !errors.Is(err, server.ErrNotRunning) {
+		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
 	}
 	return storeAtRest(ctx, t, subject)
 }
@@ -119,7 +120,7 @@ func newStore(subject, dir string) doctor.Finding {
 	switch {
 	case err != nil:
 	case !info.IsDir():
-		err = fmt.Errorf("%s is no directory", parent)
+		err = errors.New("isn't a directory")
 	default:
 		err = mayWrite(parent)
 	}
@@ -136,7 +137,7 @@ func existing(dir string) string {
 		return "."
 	}
 	for {
-		if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			return dir
 		}
 		up := filepath.Dir(dir)
@@ -160,6 +161,10 @@ func checkSpace(dir string) []doctor.Finding {
 	if !known {
 		return nil
 	}
+	return []doctor.Finding{spaceFinding(free, size)}
+}
+
+func spaceFinding(free, size uint64) doctor.Finding {
 	f := doctor.Finding{Subject: "disk", Text: fmt.Sprintf("%s of %s free", doctor.Bytes(clamp(free)), doctor.Bytes(clamp(size)))}
 	if free < littleSpace {
 		f.Level, f.Code, f.Remedy = doctor.Warn, doctor.CodeSpace, "free some space, or name a --data on another device"
@@ -167,7 +172,7 @@ func checkSpace(dir string) []doctor.Finding {
 			f.Level = doctor.Error
 		}
 	}
-	return []doctor.Finding{f}
+	return f
 }
 
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
@@ -185,7 +190,7 @@ func checkMemory(limits plan.Limits) []doctor.Finding {
 		flight = plan.DefaultMaxBytes
 	}
 	f := doctor.Finding{Subject: "memory", Text: fmt.Sprintf("a run may use %s, of which %s for batches in flight", doctor.Bytes(limit), doctor.Bytes(flight))}
-	if need := 3*flight + 64<<20; limit < need {
+	if need := 64<<20 + 3*min(flight, math.MaxInt64/4); limit < need {
 		f.Level, f.Code = doctor.Warn, doctor.CodeMemory
 		f.Text += fmt.Sprintf(": with less than %s there is little room for states", doctor.Bytes(need))
 		f.Remedy = "lower batch.max_bytes, or give the process more memory"

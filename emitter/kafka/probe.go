@@ -85,12 +85,15 @@ func (c *checker) connect(ctx context.Context, addr string) *fault {
 	conn, err := dial(dialling, "tcp", addr)
 	if err != nil {
 		f := dialFault(err)
+		if f.code == batch.CodeTimeout {
+			f.text += limit(ctx)
+		}
 		if c.e.cfg.TLS.enabled() && f.handshake && c.plain(ctx, addr) {
 			return &fault{code: doctor.CodeTLS, text: "the listener doesn't speak TLS, and tls is set", remedy: "switch tls off, or name the broker's TLS listener"}
 		}
 		return f
 	}
-	reply, err := exchangeVersions(conn)
+	reply, err := exchangeVersions(dialling, conn)
 	conn.Close() //nolint:errcheck // it has served
 	if err == nil && speaksKafka(reply) {
 		return nil
@@ -106,7 +109,7 @@ func (c *checker) connect(ctx context.Context, addr string) *fault {
 	case err == nil:
 		return newFault(doctor.CodeNotKafka, fmt.Sprintf("nothing that speaks Kafka there: something answers %q", start(reply)), "correct the address or the port")
 	case timedOut(err):
-		return newFault(batch.CodeTimeout, fmt.Sprintf("takes connections, and doesn't answer within %s", checkTimeout/2), "see what holds the broker up, or correct the address")
+		return newFault(batch.CodeTimeout, "takes connections, and doesn't answer"+limit(ctx), "see what holds the broker up, or correct the address")
 	default:
 		return newFault(
 			doctor.CodeNotKafka, "closes the connection at the first request: "+plainText(err),
@@ -115,10 +118,20 @@ func (c *checker) connect(ctx context.Context, addr string) *fault {
 	}
 }
 
+// limit says how long was waited, unless that was cut short by the end of the whole check.
+func limit(ctx context.Context) string {
+	if d, ok := ctx.Deadline(); ok && time.Until(d) < checkTimeout/4 {
+		return ""
+	}
+	return fmt.Sprintf(" within %s", checkTimeout/2)
+}
+
 // exchangeVersions sends the first request of Kafka's protocol and returns the beginning of the answer.
-func exchangeVersions(conn net.Conn) ([]byte, error) {
-	if err := conn.SetDeadline(time.Now().Add(checkTimeout / 2)); err != nil {
-		return nil, err
+func exchangeVersions(ctx context.Context, conn net.Conn) ([]byte, error) {
+	if d, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(d); err != nil {
+			return nil, err
+		}
 	}
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.Version = 0
@@ -211,7 +224,7 @@ func (c *checker) plain(ctx context.Context, addr string) bool {
 		return false
 	}
 	defer conn.Close() //nolint:errcheck // it has served
-	reply, err := exchangeVersions(conn)
+	reply, err := exchangeVersions(ctx, conn)
 	return err == nil && speaksKafka(reply)
 }
 
@@ -243,7 +256,7 @@ func dialFault(err error) *fault {
 		}
 	case timedOut(err):
 		return &fault{
-			code: batch.CodeTimeout, text: fmt.Sprintf("no connection within %s", checkTimeout/2), remedy: "check routes and firewalls between here and there, and that the broker isn't hung",
+			code: batch.CodeTimeout, text: "no connection", remedy: "check routes and firewalls between here and there, and that the broker isn't hung",
 			handshake: true,
 		}
 	case closed(err):
