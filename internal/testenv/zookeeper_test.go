@@ -18,6 +18,13 @@ func TestSharedZooKeeper(t *testing.T) {
 	if _, err := c.Create(root+"/a", []byte("content"), 0, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
+	// The test's own client may do everything.
+	if _, err := c.Create(root+"/closed", nil, 0, zk.DigestACL(zk.PermAll, "somebody", "else")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Get(root + "/closed"); err != nil {
+		t.Errorf("the super user may not read: %v", err)
+	}
 	if out := z.Cli(t, "get", root+"/a"); !strings.Contains(out, "content") {
 		t.Errorf("zkCli shows %q", out)
 	}

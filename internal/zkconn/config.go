@@ -37,4 +37,6 @@ type Config struct {
 	Logger         hclog.Logger
 	// Dial replaces the dialer beneath TLS, in tests. May be nil.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	quick time.Duration // replaces quickLine, in tests
 }

@@ -102,6 +102,7 @@ type Conn struct {
 	rootMade bool                // the chroot is there
 	cuts     int                 // of lines in a row under a large request
 	first    int                 // the server to begin with
+	known    map[string]bool     // servers that have given us a session
 }
 
 // generation is one client of the library: one session.
@@ -128,6 +129,7 @@ func New(cfg Config) (*Conn, error) {
 		watchers: make(map[chan Session]struct{}),
 		failures: make(map[string]*failure),
 		aside:    make(map[string]*failure),
+		known:    make(map[string]bool),
 		// Not all processes of a fleet begin with the same server.
 		first: os.Getpid() % len(cfg.Servers),
 	}
@@ -199,6 +201,7 @@ func (cfg *Config) complete() error {
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, DefaultConnectTimeout)
 	cfg.CallTimeout = cmp.Or(cfg.CallTimeout, DefaultCallTimeout)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
+	cfg.quick = cmp.Or(cfg.quick, quickLine)
 	for _, d := range []time.Duration{cfg.SessionTimeout, cfg.ConnectTimeout, cfg.CallTimeout} {
 		if d < time.Millisecond {
 			return bad("a time-out of %v is too short", d)
@@ -216,7 +219,7 @@ func (cfg *Config) complete() error {
 
 // open starts a client of the library. Conn.mu is held.
 func (c *Conn) open() {
-	g := &generation{hosts: &hosts{servers: c.cfg.Servers, now: c.now, next: c.first}, done: make(chan struct{})}
+	g := &generation{hosts: &hosts{servers: c.cfg.Servers, now: c.now, soon: c.cfg.quick, next: c.first}, done: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(c.ctx)
 	c.gen = g
 	const bufferRoom = 64 << 10 // around a request of MaxBytes
@@ -291,10 +294,18 @@ func (c *Conn) connected(l *line, id int64, timeout time.Duration) {
 		c.aside[server] = f
 	}
 	delete(c.aside, l.server)
+	c.known[l.server] = true
 	clear(c.failures)
 	c.loss, c.down = nil, time.Time{}
 	c.become(Connected)
 	c.log.Debug("connected with ZooKeeper", "server", l.server, "session", fmt.Sprintf("%#x", id), "number", l.gen.number, "timeout", timeout)
+}
+
+// knows tells whether a server has ever given us a session.
+func (c *Conn) knows(server string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[server]
 }
 
 func (c *Conn) confirm(t time.Time) {

@@ -27,6 +27,7 @@ const quickLine = time.Second
 type hosts struct {
 	servers []string
 	now     func() time.Time
+	soon    time.Duration // quickLine
 
 	mu    sync.Mutex
 	next  int
@@ -52,7 +53,7 @@ func (h *hosts) Next() (string, bool) {
 		return server, true
 	}
 	if !h.since.IsZero() { // a line stood, and has ended
-		if h.now().Sub(h.since) < quickLine {
+		if h.now().Sub(h.since) < h.soon {
 			h.quick++
 		} else {
 			h.quick = 0
@@ -210,6 +211,26 @@ func isKafka(ctx context.Context, cfg *Config, server string) bool {
 	var head [8]byte
 	_, err := io.ReadFull(conn, head[:])
 	return err == nil && binary.BigEndian.Uint32(head[4:]) == correlation
+}
+
+// isWeb asks for a page. A server of ZooKeeper takes that for a frame that is too large.
+func isWeb(ctx context.Context, cfg *Config, server string) bool {
+	const limit = time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, f := connect(ctx, cfg, server)
+	if f != nil {
+		return false
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := io.WriteString(conn, "HEAD / HTTP/1.0\r\n\r\n"); err != nil {
+		return false
+	}
+	var head [5]byte
+	_, err := io.ReadFull(conn, head[:])
+	return err == nil && string(head[:]) == "HTTP/"
 }
 
 func isTimeout(err error) bool {

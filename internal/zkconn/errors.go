@@ -36,6 +36,8 @@ var remedies = map[batch.Code]string{
 	batch.CodeZKTooLarge:   "make jute.maxbuffer larger at all servers, or the data smaller",
 	batch.CodeZKVersion:    "upgrade ZooKeeper",
 	batch.CodeZKEnsemble:   "run three or five servers",
+
+	batch.CodeConfiguration: "correct the setting",
 }
 
 // precedence orders the causes by how much they say, where servers fail in different ways.

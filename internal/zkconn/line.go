@@ -277,6 +277,10 @@ func (l *line) take(b []byte, after string) *failure {
 func (l *line) explainHandshake(err error, after string) *failure {
 	switch {
 	case isTimeout(err):
+		// A web server waits for the end of a line that never comes.
+		if !l.owner.knows(l.server) && isWeb(l.gen.ctx, &l.owner.cfg, l.server) {
+			return &failure{code: batch.CodeZKNotZK, text: "something else answers there: a web server (HTTP)"}
+		}
 		return &failure{
 			code: batch.CodeZKNoAnswer,
 			text: fmt.Sprintf("takes connections, and has not answered for %v when we %s", l.owner.cfg.ConnectTimeout, after),

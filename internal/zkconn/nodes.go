@@ -131,6 +131,9 @@ func (c *Conn) Create(ctx context.Context, path string, data []byte, flags int32
 
 // MakePath makes a node without data, and those above it, where they aren't there.
 func (c *Conn) MakePath(ctx context.Context, path string, acl []zk.ACL) error {
+	if err := c.ensureChroot(ctx, acl); err != nil {
+		return err
+	}
 	return c.makePath(ctx, c.full(path), acl)
 }
 

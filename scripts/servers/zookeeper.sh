@@ -135,7 +135,7 @@ start() {
   done
   echo "$NODES" >"$DIR/nodes"; echo "$PORT" >"$DIR/port"
   # The digest of super:PASSWORD, as DigestAuthenticationProvider makes it: base64(sha1(user:password)).
-  super="super:$(printf 'super:%s' "${ZK_SUPER:-super}" | sha1sum | cut -d' ' -f1 | sed 's/../\\x&/g' | xargs -0 printf '%b' | base64)"
+  super="super:$(printf 'super:%s' "${ZK_SUPER:-super}" | sha1sum | cut -d' ' -f1 | sed 's/../\\x&/g' | tr -d '\n' | xargs -0 printf '%b' | base64)"
   for i in "${todo[@]}"; do
     d="$DIR/node-$i"
     if [[ ! -s $d/zoo.cfg || ${#SETS[@]} -gt 0 ]]; then write_conf "$i"; fi
