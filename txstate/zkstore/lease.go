@@ -83,7 +83,7 @@ func (e *Lease) state() (tenancy, error) {
 	limit := e.tenure.limit()
 	e.mu.Unlock()
 	if err == nil && t == expired {
-		err = e.lose(fmt.Errorf("ZooKeeper hasn't confirmed it for %s, and after %s another process may have it", since.Round(time.Millisecond), limit))
+		err = e.lose(fmt.Errorf("ZooKeeper hasn't confirmed it for %s, and after %s another process may have it", since.Round(time.Millisecond), limit.Round(time.Millisecond)))
 	}
 	if err != nil {
 		return expired, err
@@ -236,9 +236,12 @@ func (e *Lease) same() bool {
 func (e *Lease) watch() <-chan zk.Event {
 	ctx, cancel := context.WithTimeout(e.ctx, cleanupLimit)
 	defer cancel()
-	_, _, gone, err := e.lock.conn.ExistsW(ctx, e.node)
+	there, _, gone, err := e.lock.conn.ExistsW(ctx, e.node)
 	if err != nil {
 		return nil
+	}
+	if !there { // since the last confirmation
+		e.poke()
 	}
 	return gone
 }
