@@ -123,7 +123,9 @@ func examine(ctx context.Context, t *target, pl *plan.Plan, timeout time.Duratio
 	if k := pl.Keeper; k != nil && k.Check != nil {
 		env := env
 		env.Positions = s.positions
-		checks = append(checks, begin(ctx, k.Describe, func(ctx context.Context) []doctor.Finding { return k.Check(ctx, env) }))
+		checks = append(checks, begin(ctx, k.Describe, func(ctx context.Context) []doctor.Finding {
+			return append(k.Check(ctx, env), checkRecord(ctx, k, s.standing)...)
+		}))
 	}
 	for _, c := range checks {
 		findings = append(findings, c.wait(ctx)...)

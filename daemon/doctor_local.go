@@ -17,6 +17,7 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/server"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // Below these bounds of free space a device is spoken of. Compactions need room for a while that they give back.
@@ -30,6 +31,7 @@ type store struct {
 	findings  []doctor.Finding
 	positions []batch.Position // nil: there is no store
 	running   bool
+	standing  *txstate.Standing // what a record elsewhere is held against; nil where it can't be told, or moves
 }
 
 // checkStore looks at a data directory: by the daemon that works in it, if there is one.
@@ -45,7 +47,7 @@ func checkStore(ctx context.Context, t *target) store {
 		return runningStore(subject, &st)
 	}
 	if !pebblestate.Exists(t.dir) {
-		return store{findings: []doctor.Finding{newStore(subject, t.dir)}}
+		return store{findings: []doctor.Finding{newStore(subject, t.dir)}, standing: &txstate.Standing{Empty: true}}
 	}
 	if !errors.Is(err, server.ErrNotRunning) {
 		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
@@ -68,7 +70,15 @@ func storeAtRest(ctx context.Context, t *target, subject string) store {
 	if err != nil {
 		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
 	}
-	s := store{positions: []batch.Position{}}
+	id, err := db.Identity(ctx)
+	if err != nil {
+		return store{findings: []doctor.Finding{doctor.Of(subject, err)}}
+	}
+	s := store{positions: []batch.Position{}, standing: &txstate.Standing{
+		Store: id, Empty: snap.Txid == 0 && len(snap.Positions) == 0 && len(snap.Recorded) == 0,
+		Txid: snap.Txid, Chain: snap.Chain, Epoch: snap.Epoch, Positions: snap.Positions,
+		ChainAt: func(ctx context.Context, txid batch.Txid) (uint64, bool, error) { return chainAt(ctx, t.dir, txid) },
+	}}
 	for _, p := range snap.Positions {
 		s.positions = append(s.positions, p.Position)
 	}
@@ -78,6 +88,19 @@ func storeAtRest(ctx context.Context, t *target, subject string) store {
 	}
 	s.findings = append(s.findings, f)
 	return s
+}
+
+// chainAt reads one entry's chain from the ledger. It opens the store anew, as nobody is to be kept from it meanwhile.
+func chainAt(ctx context.Context, dir string, txid batch.Txid) (chain uint64, ok bool, err error) {
+	db, err := openAtRest(ctx, dir)
+	if err != nil {
+		return 0, false, err
+	}
+	defer db.Close() //nolint:errcheck // nothing was written
+	for e, err := range db.Store().Entries(ctx, txid, txid) {
+		return e.Chain, err == nil, err
+	}
+	return 0, false, nil
 }
 
 // runningStore is what the daemon says of itself.
