@@ -36,8 +36,8 @@ type held struct {
 	mzxid   int64
 }
 
-// mark is what this run has done to a node: what it is known to have written last, and what it last tried to write, which
-// may have been written or not.
+// mark is what this run knows of a node that it writes: what the node held when it was last written, judged by then, and
+// what was to be written over it, which may have happened or not.
 type mark struct{ last, tried []byte }
 
 func (m mark) is(data []byte) bool {
@@ -255,7 +255,7 @@ func (r *Record) apply(ctx context.Context, there map[string]held, mine map[stri
 			case c.gone:
 				delete(mine, c.name)
 			case c.data != nil:
-				mine[c.name] = mark{last: mine[c.name].last, tried: c.data}
+				mine[c.name] = mark{last: there[c.name].data, tried: c.data}
 			}
 		}
 		if err := r.conn.Multi(ctx, ops...); err != nil {

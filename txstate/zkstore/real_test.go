@@ -5,7 +5,10 @@ package zkstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,9 +20,14 @@ import (
 	"github.com/tridentd/tridentd/txstate"
 )
 
-func dial(t *testing.T, z *testenv.ZooKeeperServer, chroot string) Conn {
+func dial(t *testing.T, z *testenv.ZooKeeperServer, chroot string) *zkconn.Conn {
 	t.Helper()
-	c, err := zkconn.New(zkconn.Config{Servers: z.Servers(), Chroot: chroot})
+	return connect(t, zkconn.Config{Servers: z.Servers(), Chroot: chroot})
+}
+
+func connect(t *testing.T, cfg zkconn.Config) *zkconn.Conn {
+	t.Helper()
+	c, err := zkconn.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,5 +173,167 @@ func TestRealManyPartitions(t *testing.T) {
 		if c.Txid != 3 || c.Next != 3 {
 			t.Fatalf("%+v", c)
 		}
+	}
+}
+
+// TestRealLostReplies: requests whose reply is lost, as the line is cut behind them, are recognised as done. Each point is
+// written once, whatever is cut.
+func TestRealLostReplies(t *testing.T) {
+	z := testenv.ZooKeeper(t)
+	chroot := z.Chroot(t, "lost")
+	proxy := testenv.NewProxy(t, z.Servers()[0])
+	r, err := New(Config{Pipeline: "words", ID: "words", Chroot: chroot}, connect(t, zkconn.Config{Servers: []string{proxy.Addr}, Chroot: chroot}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(t, r)
+	by := z.Conn(t)
+	for txid := batch.Txid(1); txid <= 6; txid++ {
+		cut := []testenv.CutPoint{testenv.CutReply, testenv.CutBefore}[txid%2]
+		var mu sync.Mutex
+		armed := true
+		proxy.CutAfter(func(q testenv.ZooKeeperRequest) testenv.CutPoint {
+			mu.Lock()
+			defer mu.Unlock()
+			const multi = 14
+			if q.Op != multi || !armed {
+				return testenv.NoCut
+			}
+			armed = false
+			return cut
+		})
+		r.Advance(at(txid))
+		written(t, r, txid)
+		mu.Lock()
+		if armed {
+			t.Errorf("txid %d: nothing was cut", txid)
+		}
+		mu.Unlock()
+		data, stat, err := by.Get(chroot + base + "/record")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec, err := parseRecord(data); err != nil || rec.Committed.Txid != txid || stat.Version != int32(txid-1) {
+			t.Errorf("txid %d: version %d of %s, %v", txid, stat.Version, data, err)
+		}
+	}
+	st := r.Status()
+	if len(st.Failures) == 0 || st.Failures[batch.CodeRecordForeign]+st.Failures[batch.CodeRecordGarbled] > 0 {
+		t.Errorf("failures %v", st.Failures)
+	}
+	children, _, err := by.Children(chroot + base)
+	if err != nil || len(children) != 2 {
+		t.Errorf("beside each other are %q, %v", children, err)
+	}
+}
+
+// TestRealDigest: nodes have the ACL that was asked for, and after each of five cuts, one of them during authentication, five
+// points are written with the same identity; others may read, if the ACL says so, and write nothing.
+func TestRealDigest(t *testing.T) {
+	z := testenv.ZooKeeper(t)
+	chroot := z.Chroot(t, "digest")
+	proxy := testenv.NewProxy(t, z.Servers()[0])
+	acl, err := ParseACL([]string{"auth:cdrwa", "world:r"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, zkconn.Config{Servers: []string{proxy.Addr}, Chroot: chroot, User: "app", Password: "secret"})
+	r, err := New(Config{Pipeline: "words", ID: "words", Chroot: chroot, ACL: acl}, conn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(t, r)
+	txid := batch.Txid(0)
+	for round := range 5 {
+		if round == 2 {
+			var once atomic.Bool
+			proxy.CutAfter(func(q testenv.ZooKeeperRequest) testenv.CutPoint {
+				const auth = 100
+				if q.Op == auth && once.CompareAndSwap(false, true) {
+					return testenv.CutReply
+				}
+				return testenv.NoCut
+			})
+		}
+		proxy.Cut()
+		for range 5 {
+			txid++
+			r.Advance(at(txid))
+			written(t, r, txid)
+		}
+	}
+	if st := r.Status(); st.Failures[batch.CodeZKNoRights]+st.Failures[batch.CodeZKNoAuth] > 0 || txid != 25 {
+		t.Errorf("failures %v after %d points", st.Failures, txid)
+	}
+	got, _, err := z.Conn(t).GetACL(chroot + base + "/record")
+	if err != nil || len(got) != 2 || !slices.ContainsFunc(got, func(a zk.ACL) bool {
+		return a.Scheme == "digest" && strings.HasPrefix(a.ID, "app:") && a.Perms == zk.PermAll
+	}) {
+		t.Errorf("the ACL is %v, %v", got, err)
+	}
+
+	stranger, err := New(Config{Pipeline: "words", ID: "words", Chroot: chroot}, dial(t, z, chroot), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := stranger.Carried(t.Context()); err != nil || len(all) != 2 {
+		t.Errorf("others read %v, %v", all, err)
+	}
+	if err := stranger.Reconcile(t.Context(), history{id: store, txid: 30}.standing()); err != nil {
+		t.Errorf("others compare: %v", err)
+	}
+	stranger.Advance(at(30))
+	until(t, "the refusal", func() bool { return stranger.Status().Err != nil })
+	if e := stranger.Status().Err; batch.CodeOf(e) != batch.CodeZKNoRights || !strings.Contains(e.Error(), base) {
+		t.Errorf("others write: %v", e)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := stranger.Close(ctx); batch.CodeOf(err) != batch.CodeZKNoRights {
+		t.Errorf("closed with %v", err)
+	}
+}
+
+// TestRealNoAnswer: while a server takes requests and answers nothing, a stall holds batches back soon and a close doesn't wait;
+// once it answers, the record is right again.
+func TestRealNoAnswer(t *testing.T) {
+	z := testenv.ZooKeeper(t)
+	chroot := z.Chroot(t, "silent")
+	proxy := testenv.NewProxy(t, z.Servers()[0])
+	conn := connect(t, zkconn.Config{Servers: []string{proxy.Addr}, Chroot: chroot, SessionTimeout: 4 * time.Second, CallTimeout: 3 * time.Second})
+	r, err := New(Config{Pipeline: "words", ID: "words", Chroot: chroot, WhileAway: Stall}, conn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Reconcile(t.Context(), history{id: store, txid: 1}.standing()); err != nil {
+		t.Fatal(err)
+	}
+	r.Advance(at(1))
+	written(t, r, 1)
+	proxy.SwallowReplies(true)
+	r.Advance(at(2))
+	if r.Holding() == nil {
+		t.Error("a batch may pass before the one before is written")
+	}
+	until(t, "the failure", func() bool { return r.Status().Err != nil })
+	if e := r.Status().Err; batch.CodeOf(e) != batch.CodeZKNoAnswer {
+		t.Errorf("named as %v", e)
+	}
+	proxy.SwallowReplies(false)
+	proxy.Cut()
+	written(t, r, 2)
+	if err := r.Pass(t.Context()); err != nil {
+		t.Error(err)
+	}
+	proxy.SwallowReplies(true)
+	r.Advance(at(3))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	began := time.Now()
+	if err := r.Close(ctx); err == nil {
+		t.Error("closed, though nothing was answered")
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the close took %s", took)
 	}
 }

@@ -149,8 +149,10 @@ func TestReconcile(t *testing.T) {
 		{name: "older", found: written("words", store, 5, nil), store: ours},
 		{name: "equal", found: written("words", store, 8, nil), store: ours},
 		{name: "older than the ledger reaches", found: written("words", store, 5, nil), store: history{id: store, txid: 8, from: 7}},
-		{name: "newer", found: written("words", store, 9, nil), store: ours, code: batch.CodeRecordAhead,
-			says: []string{"txid 9 (lines-0 at 90, lines-1 at 5)", "stands at txid 8 (lines-0 at 80, lines-1 at 5)", "--data", "savepoint", "offsets export FILE --to zookeeper", base + "/record"}},
+		{
+			name: "newer", found: written("words", store, 9, nil), store: ours, code: batch.CodeRecordAhead,
+			says: []string{"txid 9 (lines-0 at 90, lines-1 at 5)", "stands at txid 8 (lines-0 at 80, lines-1 at 5)", "--data", "savepoint", "offsets export FILE --to zookeeper", base + "/record"},
+		},
 		{name: "garbled", found: func(f *fake) { f.put(base+"/record", "{]") }, store: ours, kept: "{]"},
 		{name: "garbled, empty store", found: func(f *fake) { f.put(base+"/record", "{]") }, store: empty, code: batch.CodeRecordGarbled, says: []string{base + "/record", "--fresh"}},
 		{name: "garbled, empty store, fresh", found: func(f *fake) { f.put(base+"/record", "{]") }, store: empty, rewind: true, kept: "{]"},
