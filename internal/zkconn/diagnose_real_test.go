@@ -122,6 +122,31 @@ func TestDiagnoseAnEnsemble(t *testing.T) {
 	}
 }
 
+// An even number: here of four, of which one is never there.
+func TestDiagnoseAnEvenEnsemble(t *testing.T) {
+	z := testenv.OwnZooKeeper(t, testenv.Nodes(3), testenv.Set("server.4", "127.0.0.1:1:2"))
+	_, all := diagnose(t, Config{}, z.Servers()...)
+	var texts []string
+	for _, f := range all {
+		if f.Code == batch.CodeZKEnsemble && f.Level == doctor.Warn {
+			texts = append(texts, f.Text)
+		}
+	}
+	if len(texts) != 2 || !strings.Contains(texts[0], "4 servers: an even number, which survives the loss of 1") || !strings.Contains(texts[1], "3 of the ensemble's 4") {
+		t.Errorf("findings %q", texts)
+	}
+}
+
+func TestDiagnoseASlowServer(t *testing.T) {
+	z := testenv.ZooKeeper(t)
+	p := testenv.NewProxy(t, z.Servers()[0])
+	p.Delay(slowAnswer/2 + 100*time.Millisecond)
+	_, all := diagnose(t, Config{ConnectTimeout: 8 * time.Second}, p.Addr)
+	if f := finding(t, all, batch.CodeZKOverloaded); f.Level != doctor.Warn {
+		t.Errorf("%+v", f)
+	}
+}
+
 // Without permission for four-letter words a session tells.
 func TestDiagnoseWithoutWords(t *testing.T) {
 	z := testenv.OwnZooKeeper(t, testenv.Set("4lw.commands.whitelist", "srvr"))

@@ -131,8 +131,8 @@ func explainTLS(err error, limit time.Duration) *failure {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return &failure{code: batch.CodeZKNoAuth, text: "its certificate isn't valid for us: " + plain(err)}
 	}
-	if _, ok := errors.AsType[tls.AlertError](err); ok {
-		return &failure{code: batch.CodeZKNoAuth, text: "refuses TLS: " + plain(err)}
+	if isAlert(err) {
+		return refusedTLS(err)
 	}
 	switch {
 	case isTimeout(err):
@@ -141,6 +141,16 @@ func explainTLS(err error, limit time.Duration) *failure {
 		return &failure{code: batch.CodeZKNotZK, text: "closes the connection when TLS begins: the port may be one without TLS"}
 	}
 	return &failure{code: batch.CodeZKNoAuth, text: "TLS fails: " + plain(err)}
+}
+
+// isAlert tells whether the other side has ended TLS with a reason: it wants a certificate, or another one.
+func isAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
+func refusedTLS(err error) *failure {
+	return &failure{code: batch.CodeZKNoAuth, text: "refuses us in TLS: " + plain(err)}
 }
 
 // What a server says to a four-letter word.

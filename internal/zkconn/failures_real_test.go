@@ -214,6 +214,37 @@ func TestOverloaded(t *testing.T) {
 	}
 }
 
+// A server that has too much to do says so, and does nothing.
+func TestThrottled(t *testing.T) {
+	z := testenv.OwnZooKeeper(t, testenv.Set("request_throttle_max_requests", "1"), testenv.Set("throttled_op_wait_time", "1"))
+	c := open(t, Config{}, z.Servers()...)
+	working(t, c)
+	errs := make(chan error, 200)
+	for i := range cap(errs) {
+		go func() {
+			_, err := c.Create(t.Context(), fmt.Sprintf("/n%d", i), nil, 0, world)
+			errs <- err
+		}()
+	}
+	throttled := 0
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			named(t, err, batch.CodeZKOverloaded, "throttles")
+			throttled++
+		}
+	}
+	children, _, err := c.Children(t.Context(), "/")
+	for errors.Is(err, ErrOutcomeUnknown) || batch.CodeOf(err) == batch.CodeZKOverloaded && err != nil {
+		children, _, err = c.Children(t.Context(), "/")
+	}
+	if err != nil || len(children) != cap(errs)-throttled+1 {
+		t.Errorf("%d of %d throttled, %d nodes, %v", throttled, cap(errs), len(children), err)
+	}
+	if throttled == 0 {
+		t.Error("nothing was throttled")
+	}
+}
+
 // More connections than the server allows from one address.
 func TestTooManyConnections(t *testing.T) {
 	z := testenv.OwnZooKeeper(t, testenv.Set("maxClientCnxns", "3"))

@@ -175,7 +175,7 @@ func (l *line) explain(err error) *failure {
 }
 
 // closedEarly says that the other side closed the connection instead of answering.
-const closedEarly = "takes connections, and closes them without an answer"
+const closedEarly = "takes connections, and closes them without an answer (as does a server with more connections from here than its maxClientCnxns)"
 
 // handshake takes the server's answer and presents the credentials.
 func (l *line) handshake() *failure {
@@ -285,6 +285,8 @@ func (l *line) explainHandshake(err error, after string) *failure {
 			code: batch.CodeZKNoAnswer,
 			text: fmt.Sprintf("takes connections, and has not answered for %v when we %s", l.owner.cfg.ConnectTimeout, after),
 		}
+	case isAlert(err): // TLS 1.3 tells only now
+		return refusedTLS(err)
 	case l.gen.ctx.Err() != nil:
 		return &failure{code: batch.CodeZKCut, text: "the connection has been closed"}
 	}
