@@ -372,7 +372,7 @@ func (a *app) printImport(moves []importMove, states []engine.ImportedState, for
 	}
 	for i := range moves {
 		m := &moves[i]
-		found, note := "", "not known there: begins as the source's start says"
+		found, note := "the source's own start", ""
 		toRead, txid, topology := value.NullValue(), value.NullValue(), value.NullValue()
 		if m.survey.LogEnd >= 0 {
 			toRead = value.IntOf(m.survey.LogEnd - m.to)

@@ -1,0 +1,158 @@
+package daemon_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// importScenarios run on kfake and on a real broker, each with topic t to itself.
+var importScenarios = map[string]func(*testing.T, *brokers){
+	"a group": importOfGroup, "storm-client": importOfStormClient, "gone": importOfWhatIsGone, "has run": importBesideAnOwnGroup, "running": importWhileRunning,
+}
+
+func TestImport(t *testing.T) {
+	t.Parallel()
+	for name, run := range importScenarios {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, fakeBrokers(t))
+		})
+	}
+}
+
+// fill writes n records to a partition of topic t: a0, a1, … in partition 0, b0, … in partition 1.
+func (b *brokers) fill(partition int32, n int) {
+	b.t.Helper()
+	recs := make([]*kgo.Record, n)
+	for i := range recs {
+		recs[i] = &kgo.Record{Topic: "t", Partition: partition, Value: fmt.Appendf(nil, "%c%d", 'a'+partition, i)}
+	}
+	b.send(recs...)
+}
+
+// commitAs commits an offset of topic t to group app, with metadata.
+func (b *brokers) commitAs(partition int32, offset int64, metadata string) {
+	b.t.Helper()
+	var o kadm.Offsets
+	o.Add(kadm.Offset{Topic: "t", Partition: partition, At: offset, LeaderEpoch: -1, Metadata: metadata})
+	if err := b.adm.CommitAllOffsets(b.t.Context(), "app", o); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// counted are the rows of the state of counting, "a4,1".
+func (j *job) counted() string {
+	j.t.Helper()
+	code, out, errs := j.command("query", "counts", "--format", "csv")
+	if code != 0 {
+		j.t.Fatalf("query: exit %d\n%s", code, errs)
+	}
+	return strings.Join(strings.Fields(out)[1:], " ")
+}
+
+func importOfGroup(t *testing.T, b *brokers) {
+	b.topic("t", 2)
+	b.fill(0, 7)
+	b.fill(1, 2)
+	b.commitAs(0, 4, "")
+	j := newJob(t, b, counting(""))
+	out, _ := j.offsets(0, "import", "--from", "kafka-group", "--group", "app", "--yes", "--format", "csv")
+	j.tells(out, "lines,t,0,4,3,,,group app,", "lines,t,1,0,2,,,the source's own start,")
+	j.run(0)
+	if got := j.counted(); got != "a4,1 a5,1 a6,1 b0,1 b1,1" {
+		t.Errorf("counts %s", got)
+	}
+	if got := b.groupHolds(ownGroup); got != 7 {
+		t.Errorf("the group of the pipeline holds %d, want 7", got)
+	}
+	if e := j.ledger(); len(e) < 2 || e[0].Imported != "kafka-group app" || !e[0].Reset || len(e[0].Ranges) != 2 {
+		t.Errorf("ledger %+v", e)
+	}
+	if code, out := j.verify(); code != 0 {
+		t.Errorf("replay: exit %d\n%s", code, out)
+	}
+	// What another group's commit was is as it was.
+	all, err := b.adm.FetchOffsets(t.Context(), "app")
+	if o, ok := all.Lookup("t", 0); err != nil || !ok || o.At != 4 {
+		t.Errorf("group app holds %+v, %v", o, err)
+	}
+}
+
+func importOfStormClient(t *testing.T, b *brokers) {
+	b.topic("t", 2)
+	b.fill(0, 6)
+	b.fill(1, 4)
+	b.commitAs(0, 4, `{"topologyId":"words-1-1700000000","taskId":3,"threadName":"Thread-9-spout-executor[3, 3]"}`)
+	b.commitAs(1, 2, "{topic-partition=t-1, offset=2, numFails=0, thread='Thread-9'}") // the last that was processed
+	j := newJob(t, b, counting(""))
+	_, errs := j.offsets(2, "import", "--from", "kafka-group", "--group", "app", "--yes")
+	j.tells(errs, "an old storm-kafka-client committed it, whose offsets have been processed already", "say --from storm-client")
+	out, _ := j.offsets(0, "import", "--from", "storm-client", "--group", "app", "--yes", "--format", "csv")
+	j.tells(out, "lines,t,0,4,2,,words-1-1700000000,group app,", "lines,t,1,3,1,,,group app,")
+	j.run(0)
+	if got := j.counted(); got != "a4,1 a5,1 b3,1" {
+		t.Errorf("counts %s", got)
+	}
+
+	b.commitAs(1, 2, "by hand")
+	other := newJob(t, b, strings.Replace(counting(""), "counting", "other", 1))
+	_, errs = other.offsets(2, "import", "--from", "storm-client", "--group", "app", "--yes")
+	other.tells(errs, "the commit isn't a KafkaSpout's", "say --from kafka-group")
+	_, errs = other.offsets(2, "import", "--from", "storm-client", "--group", "nobody", "--yes")
+	other.tells(errs, "group nobody holds no offset of a topic that the pipeline reads")
+}
+
+func importOfWhatIsGone(t *testing.T, b *brokers) {
+	b.topic("t", 1)
+	b.fill(0, 8)
+	b.deleteBelow("t", 6)
+	b.commitAs(0, 4, "")
+	j := newJob(t, b, counting(""))
+	_, errs := j.offsets(1, "import", "--from", "kafka-group", "--group", "app", "--yes")
+	j.tells(errs, "2 records were to be processed next and are gone: what is there begins at 6", "--skip-gone")
+	out, _ := j.offsets(0, "import", "--from", "kafka-group", "--group", "app", "--skip-gone", "--yes", "--format", "csv")
+	j.tells(out, "lines,t,0,6,2,,,group app,2 records are gone and skipped")
+	j.run(0)
+	if got := j.counted(); got != "a6,1 a7,1" {
+		t.Errorf("counts %s", got)
+	}
+	if r := j.ledger()[0].Ranges[0]; r.Start != 4 || r.End != 6 {
+		t.Errorf("the gap in the ledger is [%d,%d)", r.Start, r.End)
+	}
+
+	b.commitAs(0, 9, "")
+	other := newJob(t, b, strings.Replace(counting(""), "counting", "other", 1))
+	_, errs = other.offsets(1, "import", "--from", "kafka-group", "--group", "app", "--yes")
+	other.tells(errs, "it lies beyond the end, 8")
+}
+
+// importBesideAnOwnGroup: an empty directory isn't believed where the pipeline's group holds its txid.
+func importBesideAnOwnGroup(t *testing.T, b *brokers) {
+	b.topic("t", 1)
+	b.fill(0, 3)
+	j := newJob(t, b, counting(""))
+	j.run(0)
+	j.data = filepath.Join(j.dir, "another")
+	b.commitAs(0, 1, "")
+	_, errs := j.offsets(1, "import", "--from", "kafka-group", "--group", "app", "--yes")
+	j.tells(errs, ownGroup, "it has run before")
+}
+
+func importWhileRunning(t *testing.T, b *brokers) {
+	b.topic("t", 1)
+	b.fill(0, 3)
+	b.commitAs(0, 1, "")
+	j := newJob(t, b, counting(""))
+	stop := j.start()
+	j.awaitNext(3)
+	_, errs := j.offsets(1, "import", "--from", "kafka-group", "--group", "app", "--yes")
+	j.tells(errs, "pipeline counting is running")
+	if code, log := stop(); code != 0 {
+		t.Errorf("exit %d\n%s", code, log)
+	}
+}
