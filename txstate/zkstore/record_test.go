@@ -3,7 +3,6 @@ package zkstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -333,32 +332,36 @@ func TestEachBatch(t *testing.T) {
 // TestLostReply: a write whose outcome isn't known is looked at again; our own content counts as written, and nothing is
 // written twice, lost or complained about.
 func TestLostReply(t *testing.T) {
-	for _, carriedOut := range []bool{true, false} {
-		t.Run(fmt.Sprintf("carried out: %v", carriedOut), func(t *testing.T) {
+	// always, never, by turns
+	for name, carriedOut := range map[string]func(batch.Txid) bool{
+		"carried out":     func(batch.Txid) bool { return true },
+		"not carried out": func(batch.Txid) bool { return false },
+		"by turns":        func(txid batch.Txid) bool { return txid%2 == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
-				lose := false
-				drop := func([]any) error {
-					if !lose {
-						return nil
+				var lose bool
+				var now batch.Txid
+				drop := func(done bool) func([]any) error {
+					return func([]any) error {
+						if !lose || carriedOut(now) != done {
+							return nil
+						}
+						lose = false
+						return batch.NewError(batch.Transient, batch.CodeZKCut, "zookeeper", zk.ErrConnectionClosed, "")
 					}
-					lose = false
-					return batch.NewError(batch.Transient, batch.CodeZKCut, "zookeeper", zk.ErrConnectionClosed, "")
 				}
-				if carriedOut {
-					f.after = drop
-				} else {
-					f.before = drop
-				}
+				f.before, f.after = drop(false), drop(true)
 				r := open(t, f, nil)
 				defer shut(t, r)
-				for txid := batch.Txid(1); txid <= 4; txid++ {
+				for now = 1; now <= 4; now++ {
 					lose = true
-					r.Advance(at(txid))
+					r.Advance(at(now))
 					time.Sleep(time.Second)
 					synctest.Wait()
-					if got := f.found(t).Committed.Txid; got != txid {
-						t.Errorf("at txid %d, after %d", got, txid)
+					if got := f.found(t).Committed.Txid; got != now {
+						t.Errorf("at txid %d, after %d", got, now)
 					}
 				}
 				st := r.Status()
