@@ -18,24 +18,22 @@ import (
 
 // backend shows a running pipeline to the server.
 type backend struct {
-	h      *engine.Handle
-	stop   func()                 // asks for the end of the process
-	listen atomic.Pointer[string] // set once the server has bound it
+	h    *engine.Handle
+	stop func() // asks for the end of the process
 }
 
 var _ server.Backend = (*backend)(nil)
 
-func (b *backend) Status(context.Context) server.Status {
-	s := b.h.Status()
+func (b *backend) Status(context.Context) server.Status { return serverStatus(b.h.Status()) }
+
+// serverStatus puts a status of the engine's into the server's words.
+func serverStatus(s engine.Status) server.Status {
 	st := server.Status{
 		Pipeline: s.Pipeline, Version: version(), PID: os.Getpid(), Data: s.Dir,
 		Started: s.Began.UTC(), Uptime: time.Since(s.Began).Seconds(),
 		Ready: len(s.Reasons) == 0, Reasons: s.Reasons, Stopping: s.Draining,
 		Epoch: s.Epoch, Committed: s.Txid, InFlight: []server.InFlight{}, Partitions: []server.PartitionStatus{},
 		Failing: s.Failing, Role: s.Role.String(),
-	}
-	if l := b.listen.Load(); l != nil {
-		st.Listen = *l
 	}
 	if s.Last != nil {
 		st.CommittedAt = s.Last.Committed.UTC()
@@ -47,7 +45,7 @@ func (b *backend) Status(context.Context) server.Status {
 	for _, p := range s.Partitions {
 		ps := server.PartitionStatus{
 			Source: p.Source, Topic: p.Topic, Partition: p.Number,
-			Committed: p.Committed, End: p.End, LogEnd: p.LogEnd, Lag: server.LagOf(p.Committed, p.End), Oldest: p.Oldest,
+			Committed: p.Committed, End: p.End, LogEnd: p.LogEnd, Lag: p.Lag(), Oldest: p.Oldest,
 		}
 		if p.Err != nil {
 			ps.Error = p.Err.Error()
@@ -102,25 +100,18 @@ func (b *backend) Ledger(ctx context.Context, from, to batch.Txid, emit func(*tx
 
 func (b *backend) Stop() { b.stop() }
 
-// observer counts for metrics and progress.
+// observer counts for the progress bar.
 type observer struct {
-	metrics *server.Metrics
 	records atomic.Int64
 	batches atomic.Int64
 	txid    atomic.Uint64
 }
 
-func (o *observer) Resumed(txid batch.Txid) {
-	o.metrics.Resumed(txid)
-	o.txid.Store(uint64(txid))
-}
-func (o *observer) Begun(batch.Txid, batch.Attempt) { o.metrics.AttemptBegun() }
-func (o *observer) Failed(err error) {
-	o.metrics.AttemptFailed(batch.KindOf(err), batch.CodeOf(err))
-}
+func (o *observer) Resumed(txid batch.Txid)         { o.txid.Store(uint64(txid)) }
+func (o *observer) Begun(batch.Txid, batch.Attempt) {}
+func (o *observer) Failed(error)                    {}
 
 func (o *observer) Committed(e *txstate.Entry) {
-	o.metrics.BatchCommitted(e)
 	o.records.Add(e.Counts.Read)
 	o.batches.Add(1)
 	o.txid.Store(uint64(e.Txid))

@@ -2,10 +2,10 @@ package daemon
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
@@ -15,24 +15,19 @@ import (
 type idle struct {
 	target *target
 	began  time.Time
-	listen string
 	why    error // asked for anything else than its status, it answers with this
-	failed bool  // it has stopped for good; otherwise it waits
 	stop   func()
 }
 
 var _ server.Backend = (*idle)(nil)
 
-func (b *idle) Status(context.Context) server.Status {
-	st := server.Status{
-		Pipeline: b.target.pipeline.Name(), Version: version(), PID: os.Getpid(), Data: b.target.dir, Listen: b.listen,
-		Started: b.began.UTC(), Uptime: time.Since(b.began).Seconds(), Reasons: []string{b.why.Error()},
-		InFlight: []server.InFlight{}, Partitions: []server.PartitionStatus{}, Failing: b.failed,
+func (b *idle) Status(context.Context) server.Status { return serverStatus(b.status()) }
+
+func (b *idle) status() engine.Status {
+	return engine.Status{
+		Pipeline: b.target.pipeline.Name(), Dir: b.target.dir, Began: b.began,
+		Reasons: []string{b.why.Error()}, Failure: b.why, FailureSince: b.began, Failing: true,
 	}
-	if b.failed {
-		st.LastError = server.ErrorStatusOf(b.why, b.began)
-	}
-	return st
 }
 
 func (b *idle) States(context.Context) ([]state.Schema, error)                  { return nil, b.why }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tridentd/tridentd/engine"
-	"github.com/tridentd/tridentd/server"
 )
 
 const (
@@ -36,9 +36,23 @@ type lagTrend struct {
 	warned time.Time // zero: it isn't known to grow
 }
 
+// newLagGrowing returns the metric that says so.
+func newLagGrowing(pipeline string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "tridentd", Name: "lag_growing", Help: "1 while the lag of a source has grown from look to look.",
+		ConstLabels: prometheus.Labels{"pipeline": pipeline},
+	}, []string{"source"})
+}
+
 // watchLag looks at the lag of a run until that has ended.
-func watchLag(h *engine.Handle, m *server.Metrics, log hclog.Logger) {
-	w := &lagWatch{log: log, growing: m.LagGrowing, sources: map[string]*lagTrend{}}
+func watchLag(h *engine.Handle, growing *prometheus.GaugeVec, log hclog.Logger) {
+	w := &lagWatch{log: log, growing: func(source string, is bool) {
+		v := 0.0
+		if is {
+			v = 1
+		}
+		growing.WithLabelValues(source).Set(v)
+	}, sources: map[string]*lagTrend{}}
 	t := time.NewTicker(lagEvery)
 	defer t.Stop()
 	for {
@@ -55,7 +69,7 @@ func watchLag(h *engine.Handle, m *server.Metrics, log hclog.Logger) {
 func (w *lagWatch) look(now time.Time, parts []engine.PartitionStatus) {
 	sum := map[string]int64{}
 	for _, p := range parts {
-		sum[p.Source] += max(0, server.LagOf(p.Committed, p.End))
+		sum[p.Source] += max(0, p.Lag())
 	}
 	for _, source := range slices.Sorted(maps.Keys(sum)) {
 		lag := sum[source]

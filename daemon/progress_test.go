@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
-
-	"github.com/tridentd/tridentd/server"
 )
 
 // screen is what a terminal shows, in the order in which it came.
@@ -31,7 +29,7 @@ func (s *screen) String() string {
 // TestLogsAfterTheBar: what is logged when the bar has gone, as the cause of a stop is, must be seen too.
 func TestLogsAfterTheBar(t *testing.T) {
 	var term screen
-	p := newProgress(&term, "words", &observer{metrics: server.NewMetrics("words")})
+	p := newProgress(&term, "words", &observer{})
 	p.draw()
 	log := hclog.New(&hclog.LoggerOptions{Output: p.logs()})
 	log.Info("while it runs")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/tridentd/tridentd/engine"
@@ -103,7 +104,8 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 		return err
 	}
 	tuneMemory()
-	obs := &observer{metrics: server.NewMetrics(t.pipeline.Name())}
+	obs, reg, growing := &observer{}, prometheus.NewRegistry(), newLagGrowing(t.pipeline.Name())
+	reg.MustRegister(growing)
 	bar := newProgress(a.err, t.pipeline.Name(), obs)
 	defer bar.stop()
 	log := f.logger(bar.logs())
@@ -112,7 +114,7 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 
 	door := &access{standby: f.standby, log: log}
 	h, err := engine.Start(context.WithoutCancel(ctx), t.pipeline, engine.Options{
-		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Fresh: f.fresh, Standby: f.standby, Observer: obs,
+		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Fresh: f.fresh, Standby: f.standby, Registerer: reg, Observer: obs,
 		AfterOpen: door.begin, BeforeClose: door.end,
 	})
 	if err != nil {
@@ -121,7 +123,7 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	}
 	s.passOn(h)
 	b := &backend{h: h, stop: s.ask}
-	cfg := server.Config{Backend: b, Metrics: obs.metrics, Listen: f.listen, Dir: h.Dir(), Logger: log}
+	cfg := server.Config{Backend: b, Metrics: reg, Listen: f.listen, Dir: h.Dir(), Logger: log}
 	if f.standby {
 		cfg.Dir = "" // the socket there is the leader's
 	}
@@ -133,12 +135,11 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	}
 	door.serve(serving, h.Dir())
 	if addr := serving.Addr(); addr != "" {
-		b.listen.Store(&addr)
 		log.Info("listening", "url", "http://"+addr)
 	}
 
 	go bar.follow(h)
-	go watchLag(h, obs.metrics, log)
+	go watchLag(h, growing, log)
 	err = h.Wait()
 	bar.stop()
 	if f.holds(err) {
@@ -161,8 +162,10 @@ func (a *app) hold(ctx context.Context, t *target, f *runFlags, s *stopper, log 
 	if !f.holds(err) {
 		return err
 	}
-	b := &idle{target: t, began: time.Now(), why: err, failed: true, stop: s.ask}
-	cfg := server.Config{Backend: b, Metrics: server.NewMetrics(t.pipeline.Name()), Listen: f.listen, Logger: log}
+	b := &idle{target: t, began: time.Now(), why: err, stop: s.ask}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(engine.NewMetrics(t.pipeline.Name(), b.status))
+	cfg := server.Config{Backend: b, Metrics: reg, Listen: f.listen, Logger: log}
 	if info, serr := os.Stat(t.dir); serr == nil && info.IsDir() {
 		cfg.Dir = t.dir // for the socket
 	}

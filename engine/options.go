@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/txstate"
@@ -37,7 +38,10 @@ type Options struct {
 	// BeforeClose is called when the run has ended, or has lost its lock, before the store is closed: whoever still reads a Snapshot must give it up
 	// then, as closing waits for that, and fails in the end. May be nil.
 	BeforeClose func()
-	// Observer is told what happens, for metrics. It must not block. May be nil.
+	// Registerer receives the metrics of the run (docs/operating.md lists them). They stay registered when the run has ended, so that its end is
+	// seen, until the pipeline's next run takes their place. May be nil: none are kept.
+	Registerer prometheus.Registerer
+	// Observer is told what happens. It must not block. May be nil.
 	Observer Observer
 }
 

@@ -81,16 +81,30 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 		log:  o.Logger.With("pipeline", pl.Name),
 		done: make(chan struct{}), drain: make(chan struct{}), moved: make(chan struct{}), began: time.Now(),
 	}
+	unregister := func() {}
+	if o.Registerer != nil {
+		m := NewMetrics(pl.Name, h.Status)
+		m.ended = h.done
+		if err := m.register(pl.Name, o.Registerer); err != nil {
+			return nil, err
+		}
+		unregister = func() { o.Registerer.Unregister(m) }
+		h.o.Observer = observers{m, o.Observer}
+	}
 	locked := pl.Keeper != nil && pl.Keeper.Lock != nil
 	switch {
 	case o.Standby && !locked:
-		return nil, errNoLock(pl.Name)
-	case o.Standby:
-		h.role = Standby // it opens the store once it leads
+		err = errNoLock(pl.Name)
+	case o.Standby: // it opens the store once it leads
+		h.mu.Lock() // its metrics may be collected already
+		h.role = Standby
+		h.mu.Unlock()
 	default:
-		if err := h.openStore(ctx); err != nil {
-			return nil, err
-		}
+		err = h.openStore(ctx)
+	}
+	if err != nil {
+		unregister()
+		return nil, err
 	}
 	go func() {
 		defer close(h.done)
@@ -292,11 +306,6 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 		return err
 	}
 	h.resumed(x)
-	if h.o.UntilCaughtUp {
-		if err := h.aim(work, x); err != nil {
-			return err
-		}
-	}
 	r, err := runner.New(runner.Config{
 		Coordinator: h.coordination(), Snapshot: snap, Executor: &committer{Executor: x, h: h, gates: g, lease: lease}, Logger: h.log, Observe: h.observer(g), StopTimeout: stopTimeout,
 	})
@@ -313,7 +322,24 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 	if h.abandoned() != nil { // meanwhile
 		r.Stop()
 	}
-	h.reached(x)
+	if h.o.UntilCaughtUp {
+		// Batches don't wait for it: a partition that can't be asked holds up the end, and nothing else.
+		aiming, stop := context.WithCancel(work)
+		aimed := make(chan error, 1)
+		go func() {
+			err := h.aim(aiming, x)
+			if err != nil {
+				r.Stop()
+			}
+			aimed <- err
+		}()
+		defer func() {
+			stop()
+			if aerr := <-aimed; aerr != nil && !errors.Is(aerr, context.Canceled) {
+				err = errors.Join(aerr, err)
+			}
+		}()
+	}
 	return r.Run(work)
 }
 
@@ -487,6 +513,7 @@ func (h *Handle) aim(ctx context.Context, x *exec.Executor) error {
 	h.mu.Lock()
 	h.targets = targets
 	h.mu.Unlock()
+	h.reached(x)
 	return nil
 }
 

@@ -47,6 +47,15 @@ type PartitionStatus struct {
 	Err       error
 }
 
+// Lag is how many offsets lie between the committed position and the end; -1 if that isn't known. It is never negative otherwise: an
+// end that was learnt before the commit isn't behind it, only old.
+func (p *PartitionStatus) Lag() int64 {
+	if p.Committed < 0 || p.End < 0 {
+		return -1
+	}
+	return max(0, p.End-p.Committed)
+}
+
 // Status may be called at any time from any goroutine.
 func (h *Handle) Status() Status {
 	h.mu.Lock()
@@ -103,6 +112,9 @@ func (h *Handle) Status() Status {
 	}
 	if holding != nil {
 		st.Reasons = append(st.Reasons, h.heldBack(holding))
+	}
+	if opening != nil { // the ends that a bounded run runs to can't be asked for
+		st.Reasons = append(st.Reasons, opening.Error())
 	}
 	if st.Draining {
 		st.Reasons = append(st.Reasons, "stopping")

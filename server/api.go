@@ -31,7 +31,7 @@ func (s *Server) handler(socket bool) http.Handler {
 	mux.HandleFunc("GET /{$}", s.index)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.reg, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{
 		ErrorLog: s.log.StandardLogger(nil), MaxRequestsInFlight: 4, Timeout: readTimeout,
 	}))
 	mux.HandleFunc("GET /api/v1/status", s.status)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
@@ -55,12 +54,6 @@ type RowWriter interface {
 	// Row takes one row, in the order of the columns. The slice may be used until it returns.
 	Row(values []value.Value) error
 }
-
-// The roles of a process under a lock.
-const (
-	RoleLeader  = "leader"
-	RoleStandby = "standby"
-)
 
 // Unknown stands for an offset or a lag that nobody knows yet.
 const Unknown int64 = -1
@@ -123,10 +116,6 @@ type PartitionStatus struct {
 	Error string `json:"error,omitempty"`
 }
 
-func (p *PartitionStatus) labels() []string {
-	return []string{p.Source, p.Topic, strconv.FormatInt(int64(p.Partition), 10)}
-}
-
 // MirrorStatus is how a mirror of the committed positions fares.
 type MirrorStatus struct {
 	Name    string     `json:"name"`
@@ -136,15 +125,6 @@ type MirrorStatus struct {
 	// Error is what keeps the mirror from being right.
 	Error    *ErrorStatus         `json:"error,omitempty"`
 	Failures map[batch.Code]int64 `json:"failures,omitempty"` // since the process started, by code
-}
-
-// LagOf is how many offsets lie between a committed position and the end. It is never negative: an end that was
-// learnt before the commit isn't behind it, only old.
-func LagOf(committed, end int64) int64 {
-	if committed < 0 || end < 0 {
-		return Unknown
-	}
-	return max(0, end-committed)
 }
 
 // ErrorStatus is a failure in words and labels.

@@ -49,8 +49,8 @@ func newBackend() *fakeBackend {
 		Pipeline: "words", Ready: true, Epoch: 7, Committed: 3, Started: started,
 		InFlight: []InFlight{{Txid: 4, Attempt: "7.1", Phase: "process"}},
 		Partitions: []PartitionStatus{
-			{Source: "lines", Topic: "t", Partition: 0, Committed: 10, End: 15, LogEnd: 16, Lag: LagOf(10, 15), Oldest: started},
-			{Source: "lines", Topic: "t", Partition: 1, Committed: 5, End: Unknown, LogEnd: Unknown, Lag: LagOf(5, Unknown), Error: "no leader"},
+			{Source: "lines", Topic: "t", Partition: 0, Committed: 10, End: 15, LogEnd: 16, Lag: 5, Oldest: started},
+			{Source: "lines", Topic: "t", Partition: 1, Committed: 5, End: Unknown, LogEnd: Unknown, Lag: Unknown, Error: "no leader"},
 		},
 		Mirrors: []MirrorStatus{
 			{Name: "kafka group g", Txid: 2, Pending: true, Error: &ErrorStatus{Code: batch.CodeGroupMembers}, Failures: map[batch.Code]int64{batch.CodeGroupMembers: 4}},

@@ -6,13 +6,9 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tridentd/tridentd/internal/testenv"
 )
@@ -28,35 +24,6 @@ func operatingPage(t *testing.T) (root, page string) {
 		t.Fatal(err)
 	}
 	return root, string(b)
-}
-
-// Every metric has its line in docs/operating.md, and every line its metric.
-func TestMetricsAreDocumented(t *testing.T) {
-	_, page := operatingPage(t)
-	m := NewMetrics("words")
-	descs := make(chan *prometheus.Desc, 100)
-	m.Describe(descs)
-	close(descs)
-	var have []string
-	fqName := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for d := range descs {
-		have = append(have, fqName.FindStringSubmatch(d.String())[1])
-	}
-	var told []string
-	for line := range strings.SplitSeq(page, "\n") {
-		cell, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
-		if !ok || !strings.HasPrefix(cell, "`tridentd_") {
-			continue
-		}
-		for name := range strings.SplitSeq(cell, ", ") {
-			told = append(told, strings.Trim(name, "`"))
-		}
-	}
-	slices.Sort(have)
-	slices.Sort(told)
-	if !slices.Equal(have, told) {
-		t.Errorf("metrics\n%q\nin docs/operating.md\n%q", have, told)
-	}
 }
 
 // The codes of errors are labels of metrics, so they are documented with them.

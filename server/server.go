@@ -52,8 +52,8 @@ const (
 // Config is what a server is started with.
 type Config struct {
 	Backend Backend
-	// Metrics, if not nil, is shown at /metrics along with figures of the Go runtime and the process.
-	Metrics *Metrics
+	// Metrics, if not nil, is shown at /metrics along with figures of the Go runtime and the process, which it must not hold.
+	Metrics prometheus.Gatherer
 	// Listen is host:port on a loopback address, empty for DefaultListen, or ListenOff. Unlike the default, an
 	// address given here that is taken is an error. Port 0 takes a free one.
 	Listen string
@@ -66,7 +66,7 @@ type Config struct {
 type Server struct {
 	backend Backend
 	log     hclog.Logger
-	reg     *prometheus.Registry
+	metrics prometheus.Gatherer
 	addr    string  // empty: no HTTP
 	tcp     *served // nil: no HTTP
 
@@ -100,15 +100,16 @@ func Start(cfg Config) (*Server, error) {
 	if cfg.Backend == nil {
 		panic("server: no Backend")
 	}
-	s := &Server{backend: cfg.Backend, log: cfg.Logger, reg: prometheus.NewRegistry()}
+	s := &Server{backend: cfg.Backend, log: cfg.Logger}
 	if s.log == nil {
 		s.log = hclog.NewNullLogger()
 	}
 	s.reads, s.endReads = context.WithCancelCause(context.Background())
-	s.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	process := prometheus.NewRegistry()
+	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics = process
 	if cfg.Metrics != nil {
-		cfg.Metrics.watch(cfg.Backend)
-		s.reg.MustRegister(cfg.Metrics)
+		s.metrics = prometheus.Gatherers{process, cfg.Metrics}
 	}
 
 	var tcp net.Listener

@@ -1,8 +1,9 @@
-package server
+package engine
 
 import (
-	"context"
-	"sync"
+	"errors"
+	"fmt"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,11 +11,10 @@ import (
 	"github.com/tridentd/tridentd/txstate"
 )
 
-// Metrics counts what a pipeline does. It is a prometheus.Collector: Start shows it at /metrics, and a program may
-// register it with a Registerer of its own. Every metric carries the label pipeline.
+// Metrics counts what a run does and shows where it stands, for Prometheus. Every metric carries the label pipeline.
 //
-// The methods cost a few atomic additions per batch and nothing per record, so they are always on. Figures that
-// describe the present (lag, batches in flight, readiness) are taken from the Backend when they are read.
+// It costs a few atomic additions per batch and nothing per record. What describes the present (lag, batches in flight, readiness)
+// is taken from a Status when it is collected; what isn't known yet has no sample.
 type Metrics struct {
 	attempts  prometheus.Counter
 	failures  *prometheus.CounterVec // kind, code
@@ -32,13 +32,16 @@ type Metrics struct {
 	late      prometheus.Counter
 	future    prometheus.Counter
 	committed prometheus.Gauge
-	growing   *prometheus.GaugeVec // source
 
-	now statusDescs
-
-	mu      sync.Mutex
-	backend Backend // nil until a server has been started
+	now    statusDescs
+	status func() Status
+	ended  <-chan struct{} // closed when the run has ended; nil if there is none
 }
+
+var (
+	_ prometheus.Collector = (*Metrics)(nil)
+	_ Observer             = (*Metrics)(nil)
+)
 
 // statusDescs are the metrics made from a Status.
 type statusDescs struct {
@@ -47,8 +50,9 @@ type statusDescs struct {
 	mirrorTxid, mirrorFailing, mirrorFailures           *prometheus.Desc
 }
 
-// NewMetrics returns the metrics of one pipeline.
-func NewMetrics(pipeline string) *Metrics {
+// NewMetrics returns the metrics of a pipeline whose status is asked for whenever they are collected. A run makes its own for
+// Options.Registerer; others are for a pipeline that doesn't run.
+func NewMetrics(pipeline string, status func() Status) *Metrics {
 	labels := prometheus.Labels{"pipeline": pipeline}
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "tridentd", Name: name, Help: help, ConstLabels: labels}
@@ -56,7 +60,9 @@ func NewMetrics(pipeline string) *Metrics {
 	desc := func(name, help string, variable ...string) *prometheus.Desc {
 		return prometheus.NewDesc("tridentd_"+name, help, variable, labels)
 	}
+	partition := []string{"source", "topic", "partition"}
 	m := &Metrics{
+		status:   status,
 		attempts: prometheus.NewCounter(counter("attempts_total", "Beginnings of batches, first ones and repeated ones.")),
 		failures: prometheus.NewCounterVec(counter("attempts_failed_total",
 			"Attempts that failed, by what the failure means and its cause."), []string{"kind", "code"}),
@@ -73,9 +79,6 @@ func NewMetrics(pipeline string) *Metrics {
 		committed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "tridentd", Name: "committed_txid", ConstLabels: labels, Help: "The last committed txid.",
 		}),
-		growing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "tridentd", Name: "lag_growing", ConstLabels: labels, Help: "1 while the lag of a source has grown from look to look.",
-		}, []string{"source"}),
 		now: statusDescs{
 			ready:       desc("ready", "1 if batches can be processed, 0 if something stands in the way (/readyz says what)."),
 			leading:     desc("leading", "1 in the process that has the pipeline's lock, 0 in one that waits for it; none without a lock."),
@@ -83,12 +86,12 @@ func NewMetrics(pipeline string) *Metrics {
 			inFlight:    desc("batches_in_flight", "Batches begun and not yet committed."),
 			failing:     desc("failing", "1 while the last failure still stands: nothing has committed since."),
 			lastError:   desc("last_error_timestamp_seconds", "When the last failure of this process began, by kind and code.", "kind", "code"),
-			position:    desc("partition_committed_offset", "The next offset to be processed.", partitionLabels...),
-			end:         desc("partition_end_offset", "The offset after the last record that can be read.", partitionLabels...),
-			logEnd:      desc("partition_log_end_offset", "The offset after the last record, readable or held back by an open transaction.", partitionLabels...),
-			lag:         desc("lag_records", "Offsets between the committed position and the end.", partitionLabels...),
-			oldest:      desc("oldest_record_timestamp_seconds", "Timestamp of the oldest record fetched and not yet processed.", partitionLabels...),
-			unavailable: desc("partition_unavailable", "1 while the partition can't be read.", partitionLabels...),
+			position:    desc("partition_committed_offset", "The next offset to be processed.", partition...),
+			end:         desc("partition_end_offset", "The offset after the last record that can be read.", partition...),
+			logEnd:      desc("partition_log_end_offset", "The offset after the last record, readable or held back by an open transaction.", partition...),
+			lag:         desc("lag_records", "Offsets between the committed position and the end.", partition...),
+			oldest:      desc("oldest_record_timestamp_seconds", "Timestamp of the oldest record fetched and not yet processed.", partition...),
+			unavailable: desc("partition_unavailable", "1 while the partition can't be read.", partition...),
 
 			mirrorTxid:     desc("mirror_txid", "The txid up to which a mirror of the committed positions has been written.", "mirror"),
 			mirrorFailing:  desc("mirror_failing", "1 while something keeps a mirror from being up to date.", "mirror"),
@@ -101,21 +104,19 @@ func NewMetrics(pipeline string) *Metrics {
 	return m
 }
 
-var partitionLabels = []string{"source", "topic", "partition"}
-
-// Resumed tells the txid that the store held when the pipeline started.
+// Resumed implements Observer.
 func (m *Metrics) Resumed(txid batch.Txid) { m.committed.Set(float64(txid)) }
 
-// AttemptBegun counts the beginning of a batch.
-func (m *Metrics) AttemptBegun() { m.attempts.Inc() }
+// Begun implements Observer.
+func (m *Metrics) Begun(batch.Txid, batch.Attempt) { m.attempts.Inc() }
 
-// AttemptFailed counts a failed attempt by its cause.
-func (m *Metrics) AttemptFailed(kind batch.Kind, code batch.Code) {
-	m.failures.WithLabelValues(kind.String(), string(code)).Inc()
+// Failed implements Observer.
+func (m *Metrics) Failed(err error) {
+	m.failures.WithLabelValues(batch.KindOf(err).String(), string(batch.CodeOf(err))).Inc()
 }
 
-// BatchCommitted counts a committed batch and all that its entry tells.
-func (m *Metrics) BatchCommitted(e *txstate.Entry) {
+// Committed implements Observer: it counts the batch and all that its entry tells.
+func (m *Metrics) Committed(e *txstate.Entry) {
 	m.batches.Inc()
 	m.committed.Set(float64(e.Txid))
 	m.plan.Observe(e.Took.Plan.Seconds())
@@ -135,26 +136,13 @@ func (m *Metrics) BatchCommitted(e *txstate.Entry) {
 	m.future.Add(float64(e.Counts.Future))
 }
 
-// LagGrowing tells whether the lag of a source keeps growing.
-func (m *Metrics) LagGrowing(source string, is bool) {
-	m.growing.WithLabelValues(source).Set(truth(is))
-}
-
-func (m *Metrics) watch(b Backend) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.backend = b
-}
-
-func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		m.attempts, m.failures, m.batches, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.committed, m.growing,
-	}
+func (m *Metrics) counted() []prometheus.Collector {
+	return []prometheus.Collector{m.attempts, m.failures, m.batches, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.committed}
 }
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.collectors() {
+	for _, c := range m.counted() {
 		c.Describe(ch)
 	}
 	n := &m.now
@@ -168,50 +156,44 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.collectors() {
+	for _, c := range m.counted() {
 		c.Collect(ch)
 	}
-	m.mu.Lock()
-	backend := m.backend
-	m.mu.Unlock()
-	if backend == nil {
-		return
-	}
-	st := backend.Status(context.Background())
+	st := m.status()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	n := &m.now
-	gauge(n.ready, truth(st.Ready))
-	if st.Role != "" {
-		gauge(n.leading, truth(st.Role == RoleLeader))
+	gauge(n.ready, truth(len(st.Reasons) == 0))
+	if st.Role != Sole {
+		gauge(n.leading, truth(st.Role == Leader))
 	}
 	gauge(n.epoch, float64(st.Epoch))
 	gauge(n.inFlight, float64(len(st.InFlight)))
 	gauge(n.failing, truth(st.Failing))
-	if e := st.LastError; e != nil {
-		gauge(n.lastError, float64(e.Since.UnixMilli())/1e3, e.Kind, string(e.Code))
+	if err := st.Failure; err != nil && !st.FailureSince.IsZero() {
+		gauge(n.lastError, float64(st.FailureSince.UnixMilli())/1e3, batch.KindOf(err).String(), string(batch.CodeOf(err)))
 	}
 	for i := range st.Partitions {
 		p := &st.Partitions[i]
-		labels := p.labels()
+		labels := []string{p.Source, p.Topic, strconv.FormatInt(int64(p.Number), 10)}
 		for _, f := range [...]struct {
 			desc  *prometheus.Desc
 			value int64
-		}{{n.position, p.Committed}, {n.end, p.End}, {n.logEnd, p.LogEnd}, {n.lag, p.Lag}} {
-			if f.value >= 0 { // what isn't known yet has no sample
+		}{{n.position, p.Committed}, {n.end, p.End}, {n.logEnd, p.LogEnd}, {n.lag, p.Lag()}} {
+			if f.value >= 0 {
 				gauge(f.desc, float64(f.value), labels...)
 			}
 		}
 		if !p.Oldest.IsZero() {
 			gauge(n.oldest, float64(p.Oldest.UnixMilli())/1e3, labels...)
 		}
-		gauge(n.unavailable, truth(p.Error != ""), labels...)
+		gauge(n.unavailable, truth(p.Err != nil), labels...)
 	}
 	for i := range st.Mirrors {
 		mirror := &st.Mirrors[i]
 		gauge(n.mirrorTxid, float64(mirror.Txid), mirror.Name)
-		gauge(n.mirrorFailing, truth(mirror.Error != nil), mirror.Name)
+		gauge(n.mirrorFailing, truth(mirror.Err != nil), mirror.Name)
 		for code, count := range mirror.Failures {
 			ch <- prometheus.MustNewConstMetric(n.mirrorFailures, prometheus.CounterValue, float64(count), mirror.Name, string(code))
 		}
@@ -223,4 +205,58 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// register shows the metrics of a run that is about to begin. Those of an earlier run of the pipeline, which has ended, make way.
+func (m *Metrics) register(pipeline string, r prometheus.Registerer) error {
+	err := r.Register(m)
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if old, ok := already.ExistingCollector.(*Metrics); ok && old.hasEnded() {
+			r.Unregister(old)
+			err = r.Register(m)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	e := batch.NewError(batch.Permanent, batch.CodeConfiguration, "start", fmt.Errorf("its metrics can't be registered: %w", err),
+		"give each run that is under way at the same time a Registerer of its own, such as one of prometheus.WrapRegistererWith")
+	e.Pipeline = pipeline
+	return e
+}
+
+func (m *Metrics) hasEnded() bool {
+	select {
+	case <-m.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// observers tells each of them.
+type observers []Observer
+
+func (os observers) Resumed(txid batch.Txid) {
+	for _, o := range os {
+		o.Resumed(txid)
+	}
+}
+
+func (os observers) Begun(txid batch.Txid, attempt batch.Attempt) {
+	for _, o := range os {
+		o.Begun(txid, attempt)
+	}
+}
+
+func (os observers) Failed(err error) {
+	for _, o := range os {
+		o.Failed(err)
+	}
+}
+
+func (os observers) Committed(e *txstate.Entry) {
+	for _, o := range os {
+		o.Committed(e)
+	}
 }
