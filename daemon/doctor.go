@@ -124,7 +124,11 @@ func examine(ctx context.Context, t *target, pl *plan.Plan, timeout time.Duratio
 		env := env
 		env.Positions = s.positions
 		checks = append(checks, begin(ctx, k.Describe, func(ctx context.Context) []doctor.Finding {
-			return append(k.Check(ctx, env), checkRecord(ctx, k, s.standing)...)
+			found := k.Check(ctx, env)
+			if !slices.ContainsFunc(found, func(f doctor.Finding) bool { return f.Level == doctor.OK }) {
+				return found // nobody serves
+			}
+			return append(found, checkRecord(ctx, k, s.standing)...)
 		}))
 	}
 	for _, c := range checks {

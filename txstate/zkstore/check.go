@@ -155,9 +155,8 @@ func (c *check) explain(ctx context.Context, at string, err error) doctor.Findin
 	if f.Code != batch.CodeZKNoRights {
 		return f
 	}
-	f.Text += fmt.Sprintf("; the identity is %s", c.conn.Identity())
 	if acl, _, err := c.conn.ACL(ctx, at); err == nil {
-		f.Text += fmt.Sprintf(", the ACL of %s is %s", at, aclText(acl))
+		f.Text += fmt.Sprintf("; the ACL of %s is %s", at, aclText(acl))
 	}
 	f.Text += "; needed are c, d, r and w"
 	f.Remedy = "give the identity these rights (setAcl), or use another one in zookeeper.auth"
