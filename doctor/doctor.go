@@ -68,5 +68,8 @@ func Of(subject string, err error) Finding {
 			f.Text = e.Err.Error()
 		}
 	}
+	if f.Remedy == "" {
+		f.Remedy = "look into the cause, and try again"
+	}
 	return f
 }
