@@ -260,8 +260,17 @@ func TestZooKeeperReconciled(t *testing.T) {
 			}
 			right(800)
 
+			// A store that was computed again from the ledger is of the same history.
+			data, again := j.data, filepath.Join(t.TempDir(), "again")
+			if code, _, errs := j.command("replay", "--into", again); code != 0 {
+				t.Fatalf("replay: exit %d\n%s", code, errs)
+			}
+			for _, j.data = range []string{again, data} {
+				j.run(0)
+				right(800)
+			}
+
 			// An older copy of the store: ZooKeeper is ahead.
-			data := j.data
 			j.data = older
 			if log := j.refused(4, "txid", path+"/record", "--data", "offsets export"); !strings.Contains(log, "ahead of the store") {
 				t.Errorf("an older store: %s", log)
