@@ -2,12 +2,21 @@ package daemon_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/daemon"
+	"github.com/tridentd/tridentd/emitter/file"
+	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
 )
 
 // importScenarios run on kfake and on a real broker, each with topic t to itself.
@@ -154,5 +163,66 @@ func importWhileRunning(t *testing.T, b *brokers) {
 	j.tells(errs, "pipeline counting is running")
 	if code, log := stop(); code != 0 {
 		t.Errorf("exit %d\n%s", code, log)
+	}
+}
+
+// lengths are aggregates of lines.
+type lengths struct {
+	N     agg.Counter
+	Bytes agg.Sum[int64]
+	Mean  agg.Mean[int64]
+	Last  agg.Last[string]
+}
+
+// TestImportInGo: states of a pipeline in Go begin with rows like those of a declared one, and a store that an import has left
+// without having written to it takes the next.
+func TestImportInGo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	lines := write("lines.txt", "a one\nb two\na three\n")
+	p := engine.New("lengths")
+	byFirst := engine.GroupBy(engine.From(p, "lines", file.Paths(lines), codec.String()), func(s string) string { return s[:1] }, "first")
+	engine.Aggregate(byFirst, "lengths", agg.Fields(func(a *lengths, s string) {
+		a.N.Inc()
+		a.Bytes.Add(int64(len(s)))
+		a.Mean.Add(int64(len(s)))
+		a.Last.Add(s)
+	}))
+	engine.Aggregate(byFirst, "joined", agg.Reduce("text", func(acc, s string) string { return acc + s }))
+	j := goJob(t, p)
+
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: j.store(), Pipeline: "lengths", Shards: plan.DefaultShards, CreateIfMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	state := func(want int, name, path string) string {
+		t.Helper()
+		var stdout, stderr lockedBuffer
+		args := []string{"state", "import", "lengths", name, path, "--data", j.data, "--from", "file", "--path", write("positions.csv", "topic,partition,next\n"+lines+",0,2\n"), "--yes"}
+		if code := daemon.Execute(t.Context(), args, &stdout, &stderr, p); code != want {
+			t.Fatalf("exit %d, want %d\n%s%s", code, want, stdout.String(), stderr.String())
+		}
+		return stderr.String()
+	}
+	j.tells(state(2, "joined", write("joined.jsonl", `{"first":"a","text":"a one"}`)), "aggregate text: a user's own aggregate can't be gone on with from what it shows")
+	state(0, "lengths", write("lengths.jsonl", `{"first":"a","n":1,"bytes":5,"mean":{"sum":5,"count":1},"last":"a one"}
+{"first":"b","n":1,"bytes":5,"mean":{"sum":5,"count":1},"last":"b two"}
+`))
+	j.run(0)
+	j.holds("lengths", "a,2,12,6,a three", "b,1,5,5,b two")
+	j.holds("joined", "a,a three")
+	if code, out := j.verify(); code != 0 {
+		t.Errorf("replay: exit %d\n%s", code, out)
 	}
 }

@@ -161,3 +161,26 @@ func TestImportOfGarbage(t *testing.T) {
 	_, errs = top.job.offsets(1, "import", "--servers", "127.0.0.1:1", "--from", "trident-zk", "--spout-id", "words", "--yes", "--timeout", "3s")
 	top.job.tells(errs, "127.0.0.1:1", "refused")
 }
+
+// TestImportBesideARecord: a pipeline that keeps its record in ZooKeeper shows there what was imported; an empty directory isn't
+// believed beside that record.
+func TestImportBesideARecord(t *testing.T) {
+	z := testenv.ZooKeeper(t)
+	chroot := z.Chroot(t, "import")
+	j := newJob(t, nil, fmt.Sprintf("pipeline: counting\nzookeeper: {servers: %q, chroot: %s}\nsources:\n  lines: {file: {paths: [lines.txt]}, decode: string}\nstreams:\n  counts:\n    from: lines\n    steps:\n      - group_by: [value]\n      - aggregate: {n: count()}\n", z.Addr, chroot))
+	j.put("lines.txt", "a\nb\nc\n")
+	j.put("positions.csv", "topic,partition,next\nlines.txt,0,2\n")
+	from := []string{"--from", "file", "--path", j.dir + "/positions.csv", "--yes"}
+	j.offsets(0, "import", from...)
+	j.run(0)
+	if got := j.counted(); got != "c,1" {
+		t.Errorf("counts %s", got)
+	}
+	r := recordAt(t, z.Conn(t), chroot+"/trident/counting")
+	if r.Committed.Txid != 2 || r.positions["lines.txt-0"] != 3 {
+		t.Errorf("record %+v", r)
+	}
+	j.data = j.dir + "/another"
+	_, errs := j.offsets(1, "import", from...)
+	j.tells(errs, "holds txid 2 of pipeline counting", "it has run before")
+}
