@@ -14,5 +14,6 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string) (batch.Txid, error)
 	if err != nil {
 		return 0, err
 	}
-	return db.Checkpoint(ctx, dir)
+	txid, err := db.Checkpoint(ctx, dir)
+	return txid, h.meanwhile(err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/file"
 	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/pebblestate"
 )
 
 // faulty is a source of lines that fails to open, or hangs when it is asked for its end.
@@ -118,5 +120,89 @@ func TestStatusOfWhatHasCommitted(t *testing.T) {
 	}
 	if st := h.Status(); st.Txid != first.Txid || !st.Failing || st.FailureSince.Before(began) {
 		t.Errorf("after a stop for good: %+v", st)
+	}
+}
+
+// TestAskingWhileTheStoreIsOpenedAgain: whoever asks meanwhile gets an answer at once, and not that the pipeline has ended.
+func TestAskingWhileTheStoreIsOpenedAgain(t *testing.T) {
+	h := faultyRun(t, t.TempDir(), faulty{open: errors.New("away")}, engine.Options{})
+	waitFor(t, h, "the cause", func(st engine.Status) bool { return st.Failing })
+	reader, err := h.Snapshot() // closing the store waits for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	reopened := make(chan error, 1)
+	go func() { reopened <- h.Reopen(t.Context()) }()
+	for err == nil {
+		var s *pebblestate.Snapshot
+		if s, err = h.Snapshot(); err == nil {
+			s.Close()
+		}
+	}
+	meanwhile := func(what string, err error) {
+		t.Helper()
+		if batch.KindOf(err) != batch.Transient || err == nil || !strings.Contains(err.Error(), "the store is being opened again") {
+			t.Errorf("%s: %v", what, err)
+		}
+		select {
+		case err := <-reopened:
+			t.Fatalf("%s took until the store had been opened (%v)", what, err)
+		default:
+		}
+	}
+	meanwhile("a snapshot", err)
+	for _, err := range h.Entries(t.Context(), 1, 0) {
+		meanwhile("the ledger", err)
+	}
+	if st := h.Status(); !st.Failing {
+		t.Errorf("status: %+v", st)
+	}
+	h.Drain()
+	select {
+	case err := <-reopened:
+		t.Fatalf("status and drain took until the store had been opened (%v)", err)
+	default:
+	}
+	if err := reader.Close(); err != nil {
+		t.Error(err)
+	}
+	<-reopened // it fails if the run has ended meanwhile
+	if err := h.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, err := h.Snapshot(); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestStopOfAStepThatHangs: batch.timeout is off and a step never returns; a stop is over within 10 s and says what hangs.
+func TestStopOfAStepThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in.txt")
+	if err := os.WriteFile(in, []byte("a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hanging, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	p := engine.New("test")
+	countWords(engine.Map(engine.From(p, "lines", file.Paths(in), codec.String()), func(v string) string {
+		close(hanging)
+		<-release
+		return v
+	}), "counts")
+	const grace = 50 * time.Millisecond
+	h, err := engine.Start(t.Context(), p, engine.Options{DataDir: filepath.Join(dir, "data"), Grace: grace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-hanging
+	began := time.Now()
+	h.Drain()
+	err = h.Wait()
+	if batch.CodeOf(err) != batch.CodeTimeout || !strings.Contains(err.Error(), "process") {
+		t.Errorf("the end: %v", err)
+	}
+	if all := time.Since(began) - grace + engine.DefaultGrace; all > 10*time.Second {
+		t.Errorf("with the default grace the stop takes %s", all)
 	}
 }

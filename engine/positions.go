@@ -13,5 +13,6 @@ func (h *Handle) Positions(ctx context.Context) (txstate.Snapshot, error) {
 	if err != nil {
 		return txstate.Snapshot{}, err
 	}
-	return db.Store().Load(ctx)
+	snap, err := db.Store().Load(ctx)
+	return snap, h.meanwhile(err)
 }

@@ -41,7 +41,8 @@ func (h *Handle) Snapshot() (*pebblestate.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return db.Snapshot()
+	snap, err := db.Snapshot()
+	return snap, h.meanwhile(err)
 }
 
 // ReadState returns all rows of a state as of the txid that it also returns. K is the type of the group's key,

@@ -199,10 +199,19 @@ func (h *Handle) Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[txs
 	if err != nil {
 		return func(yield func(txstate.Entry, error) bool) { yield(txstate.Entry{}, err) }
 	}
-	return db.Store().Entries(ctx, from, to)
+	return func(yield func(txstate.Entry, error) bool) {
+		for e, err := range db.Store().Entries(ctx, from, to) {
+			if !yield(e, h.meanwhile(err)) {
+				return
+			}
+		}
+	}
 }
 
-var errEnded = errors.New("the pipeline has ended")
+var (
+	errEnded = errors.New("the pipeline has ended")
+	errAgain = batch.NewError(batch.Transient, batch.CodeUnavailable, "ask", errors.New("the store is being opened again after a failed write"), "ask again in a moment")
+)
 
 // asked returns the store for somebody who asks something of it.
 func (h *Handle) asked() (*pebblestate.DB, error) {
@@ -216,7 +225,18 @@ func (h *Handle) asked() (*pebblestate.DB, error) {
 	case h.role == Standby:
 		return nil, errStandby
 	}
-	return nil, batch.NewError(batch.Transient, batch.CodeUnavailable, "ask", errors.New("the store is being opened again after a failed write"), "ask again in a moment")
+	return nil, errAgain
+}
+
+// meanwhile returns an error of a store that was asked, or what has become of the store if it was closed before it could answer.
+func (h *Handle) meanwhile(err error) error {
+	if !errors.Is(err, pebblestate.ErrClosed) {
+		return err
+	}
+	if _, err := h.asked(); err != nil {
+		return err
+	}
+	return errAgain
 }
 
 // Dir is the pipeline's data directory.

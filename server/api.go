@@ -241,7 +241,7 @@ const streamBuffer = 64 << 10
 func (s *Server) reading(w http.ResponseWriter, r *http.Request) (*stream, context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	reads := s.untilClosed()
-	out := newStream(w, reads)
+	out := newStream(reads, w)
 	stop := context.AfterFunc(reads, func() {
 		cancel(context.Cause(reads))
 		_ = out.ctl.SetWriteDeadline(time.Now()) // as in progressWriter
@@ -252,7 +252,7 @@ func (s *Server) reading(w http.ResponseWriter, r *http.Request) (*stream, conte
 	}
 }
 
-func newStream(w http.ResponseWriter, reads context.Context) *stream {
+func newStream(reads context.Context, w http.ResponseWriter) *stream {
 	s := &stream{w: w, ctl: http.NewResponseController(w), reads: reads}
 	s.buf = bufio.NewWriterSize(progressWriter{s}, streamBuffer)
 	return s
