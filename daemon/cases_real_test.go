@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/tridentd/tridentd/daemon"
 	"github.com/tridentd/tridentd/internal/testenv"
 	"github.com/tridentd/tridentd/server"
 )
@@ -30,6 +33,7 @@ func TestCasesOnKafka(t *testing.T) {
 		run  func(*testing.T, *brokers)
 	}{
 		{"G02", positionBelowTheLogStart},
+		{"G03", retriedRecordsAreDeleted},
 		{"replay of deleted records", deletedRecords},
 		{"G06 aborted", func(t *testing.T, b *brokers) { openTransaction(t, b, kgo.TryAbort) }},
 		{"G06 committed", func(t *testing.T, b *brokers) { openTransaction(t, b, kgo.TryCommit) }},
@@ -98,4 +102,76 @@ func TestG36StopWithAHungBroker(t *testing.T) {
 	}
 	j.holds("counts", "a,25")
 	j.checkRanges(0, 25)
+}
+
+// TestG05PartitionWithoutALeader: at a restart one of three brokers is away, and with it the only replica of a partition.
+// Its position is kept, a bounded run isn't done without it, and it goes on by itself when the broker is back.
+func TestG05PartitionWithoutALeader(t *testing.T) {
+	k, b := ownKafka(t, testenv.Brokers(3))
+	b.assigned("t", [][]int32{{1}, {2}, {3}})
+	for p := range int32(3) {
+		b.sendTo(p, 10)
+	}
+	j := newJob(t, b, counting(""))
+	j.run(0)
+
+	k.Kill(t, 2)
+	b.sendTo(0, 5)
+	b.sendTo(2, 5)
+	p := j.spawn(j.runArgs("--until", "caught-up")...)
+	done := func(st *server.Status) (next [3]int64, errs int) {
+		for _, p := range st.Partitions {
+			next[p.Partition] = p.Committed
+			if p.Error != "" {
+				errs++
+			}
+		}
+		return next, errs
+	}
+	j.await("the partitions that are led, and what keeps the other", func(st *server.Status) bool {
+		next, errs := done(st)
+		return next == [3]int64{15, 10, 15} && errs == 1 && !st.Ready
+	})
+	var stdout, stderr lockedBuffer
+	code := daemon.Execute(t.Context(), []string{"offsets", "show", j.file, "--data", j.data, "--format", "csv"}, &stdout, &stderr)
+	if !strings.Contains(stdout.String(), "lines,t,1,10,") {
+		t.Errorf("offsets show: exit %d, partition 1 isn't at 10\n%s%s", code, stdout.String(), stderr.String())
+	}
+	select {
+	case <-p.done:
+		t.Fatalf("a bounded run is done without a partition\n%s", p.errs.String())
+	case <-time.After(2 * time.Second):
+	}
+	k.Start(t, 2)
+	b.sendTo(1, 5)
+	j.await("the end", func(st *server.Status) bool {
+		next, errs := done(st)
+		return next[1] >= 10 && errs == 0
+	})
+	if code := p.exit(patience); code != 0 {
+		t.Errorf("exit %d\n%s", code, p.errs.String())
+	}
+	j.run(0) // what came behind the end that the bounded run aimed at
+	j.holds("counts", "a,45")
+}
+
+// assigned makes a topic with its replicas on the brokers given, by partition.
+func (b *brokers) assigned(topic string, replicas [][]int32) {
+	b.t.Helper()
+	req := kmsg.NewPtrCreateTopicsRequest()
+	rt := kmsg.NewCreateTopicsRequestTopic()
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = topic, -1, -1
+	for i, r := range replicas {
+		a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+		a.Partition, a.Replicas = int32(i), r
+		rt.ReplicaAssignment = append(rt.ReplicaAssignment, a)
+	}
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(b.t.Context(), b.cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		b.t.Fatalf("topic %s: %v", topic, err)
+	}
 }

@@ -186,7 +186,7 @@ func TestImpureStep(t *testing.T) {
 	if !errors.As(err, &d) {
 		t.Fatalf("%v, want a difference", err)
 	}
-	if d.Txid != rep.To || d.What != "state counts" || len(d.Keys) == 0 || d.Keys[0].State != "counts" || d.Keys[0].Key != "word=Late-false" || d.Keys[0].Want != "" || d.Keys[0].Got == "" {
+	if d.Txid < 2 || d.Txid > rep.To || d.What != "state counts" || len(d.Keys) == 0 || d.Keys[0].State != "counts" || d.Keys[0].Key != "word=Late-false" || d.Keys[0].Want != "" || d.Keys[0].Got == "" {
 		t.Errorf("%+v", d)
 	}
 	if len(d.Causes) != 1 || !strings.Contains(d.Causes[0], "pure") {
