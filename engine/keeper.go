@@ -101,22 +101,35 @@ func (g *gates) cutAfter(drain, finished <-chan struct{}) {
 // pass waits until every gate lets batches commit.
 func (h *Handle) pass(g *gates, txid batch.Txid) error {
 	for _, gate := range g.all {
-		err := h.passGate(g.ctx, gate)
-		held := h.heldBack(gate)
-		if err == nil {
-			continue
+		if err := h.passGate(g.ctx, gate); err != nil {
+			return h.turnedBack(gate, "commit", txid, err)
 		}
-		if errors.Is(err, errCut) {
-			err = batch.NewError(batch.Transient, batch.CodeUnavailable, "commit", fmt.Errorf("%s; the run ends before that", held), "start again: the batch is done again then")
-		}
-		if e, ok := errors.AsType[*batch.Error](err); ok {
-			c := *e
-			c.Txid = txid
-			return &c
-		}
-		return err
 	}
 	return nil
+}
+
+// mayPlan waits until the lease lets a batch begin. A run that ends doesn't wait long for that either.
+func (h *Handle) mayPlan(ctx context.Context, g *gates, lease txstate.Lease, txid batch.Txid) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(g.ctx, func() { cancel(context.Cause(g.ctx)) })()
+	if err := h.passGate(ctx, lease); err != nil {
+		return h.turnedBack(lease, "plan", txid, err)
+	}
+	return nil
+}
+
+// turnedBack is why a gate didn't let a batch pass.
+func (h *Handle) turnedBack(gate txstate.Gate, op string, txid batch.Txid, err error) error {
+	if errors.Is(err, errCut) {
+		err = batch.NewError(batch.Transient, batch.CodeUnavailable, op, fmt.Errorf("%s; the run ends before that", h.heldBack(gate)), "start again: the batch is done again then")
+	}
+	if e, ok := errors.AsType[*batch.Error](err); ok {
+		c := *e
+		c.Txid = txid
+		return &c
+	}
+	return err
 }
 
 // passGate waits at one gate, and shows that.

@@ -26,6 +26,7 @@ func (r Role) String() string {
 		return "leader"
 	case Standby:
 		return "standby"
+	case Sole:
 	}
 	return ""
 }
@@ -43,7 +44,7 @@ func errNoLock(pipeline string) error {
 // underLock runs the pipeline in terms: each begins with taking the lock and ends with giving it up. Without Options.Standby
 // there is one.
 //
-// The order is that of DESIGN: lock, then directory, then the epoch, claimed in the store and under the lock, then everything else. At
+// The order is: lock, directory, the epoch, claimed in the store and under the lock, then everything else. At
 // the end the store is closed before the lock is given up, so that the next leader finds the directory free.
 func (h *Handle) underLock(ctx context.Context) (err error) {
 	lock, err := h.plan.Keeper.Lock(plan.Env{Logger: h.log})

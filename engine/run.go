@@ -609,7 +609,7 @@ type committer struct {
 // Plan begins nothing while it is in doubt who may.
 func (c *committer) Plan(ctx context.Context, b *batch.Batch, recorded bool) (bool, error) {
 	if c.lease != nil {
-		if err := c.h.passGate(ctx, c.lease); err != nil {
+		if err := c.h.mayPlan(ctx, c.gates, c.lease, b.Txid); err != nil {
 			return false, err
 		}
 	}
