@@ -217,6 +217,24 @@ func TestZooKeeperRecord(t *testing.T) {
 	if !strings.Contains(out, `"pipeline": "words"`) {
 		t.Errorf("zkCli prints\n%s", out)
 	}
+	var shown, errs lockedBuffer
+	if code := daemon.Execute(t.Context(), []string{"offsets", "show", j.file, "--data", j.data, "--format", "json"}, &shown, &errs); code != 0 {
+		t.Fatalf("offsets show: exit %d\n%s", code, errs.String())
+	}
+	var rows []struct {
+		Next          int64 `json:"next"`
+		Txid          int64 `json:"txid"`
+		ZooKeeperNext int64 `json:"zookeeper_next"`
+		ZooKeeperTxid int64 `json:"zookeeper_txid"`
+	}
+	if err := json.Unmarshal([]byte(shown.String()), &rows); err != nil || len(rows) != 2 {
+		t.Fatalf("%v\n%s", err, shown.String())
+	}
+	for _, row := range rows {
+		if row.ZooKeeperNext != 500 || row.ZooKeeperNext != row.Next || row.ZooKeeperTxid != row.Txid || row.Txid == 0 {
+			t.Errorf("side by side: %+v", row)
+		}
+	}
 }
 
 // TestZooKeeperReconciled goes through what a start may find, as whole commands: none of it starts again at txid 1.
