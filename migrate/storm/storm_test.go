@@ -196,6 +196,25 @@ func TestReadTridentOfSeveralSpouts(t *testing.T) {
 	expect(t, l, err, "x-0=5 y-0=6 current 12")
 }
 
+// running is a topology that commits while it is read.
+type running struct {
+	memory
+	reads int
+}
+
+func (r *running) Get(ctx context.Context, path string) ([]byte, bool, error) {
+	if strings.HasSuffix(path, "/currtx") {
+		r.reads++
+		return strconv.AppendInt(nil, int64(11+r.reads), 10), true, nil
+	}
+	return r.memory.Get(ctx, path)
+}
+
+func TestReadTridentWhileItRuns(t *testing.T) {
+	l, err := ReadTrident(t.Context(), &running{memory: memory{"/t/s/user/partition_0/11": oldNode("lines", 0, 1, 2)}}, "/t", "s")
+	expect(t, l, err, "error: /t/s went on from txid 12 to txid 13 while it was read")
+}
+
 // TestChoose: whatever transactions have left their nodes, the position is where the last committed one ended.
 func TestChoose(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

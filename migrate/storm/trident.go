@@ -29,32 +29,48 @@ import (
 //     both inclusive, and goes on at lastOffset + 1. For a batch without records it writes the position less 1 as both (since
 //     2.0), or what the batch before had (before that), so that firstOffset alone doesn't tell where a batch began.
 func ReadTrident(ctx context.Context, n Nodes, root string, ids ...string) (*Left, error) {
-	f := findings{left: Left{Current: 1}} // class MasterBatchCoordinator, INIT_TXID
+	current, err := currentTransaction(ctx, n, root, ids)
+	if err != nil {
+		return nil, err
+	}
+	f := findings{left: Left{Current: current}}
+	for _, id := range ids {
+		if err := f.readUser(ctx, n, join(root, id+"/user")); err != nil {
+			return nil, err
+		}
+	}
+	where := join(root, ids[0])
+	switch after, err := currentTransaction(ctx, n, root, ids); {
+	case err != nil:
+		return nil, err
+	case after != current:
+		return nil, failure(where, "stop the topology, then import", "went on from txid %d to txid %d while it was read", current, after)
+	}
+	return f.result(where, "let the topology commit a batch, or give the right path and id")
+}
+
+// currentTransaction returns the first transaction that isn't known to have committed.
+func currentTransaction(ctx context.Context, n Nodes, root string, ids []string) (int64, error) {
+	current := int64(1) // class MasterBatchCoordinator, INIT_TXID
 	for _, id := range ids {
 		path := join(root, id)
 		if _, ok, err := n.Children(ctx, path); err != nil || !ok {
 			if err == nil {
 				err = failure(path, "give --zk-path Storm's transactional.zookeeper.root, --spout-id the stream's name, and --chroot if it has one", "doesn't exist")
 			}
-			return nil, err
+			return 0, err
 		}
-		current, err := currentTransaction(ctx, n, join(path, "coordinator/currtx"))
+		txid, err := readTxid(ctx, n, join(path, "coordinator/currtx"))
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		f.left.Current = max(f.left.Current, current)
+		current = max(current, txid)
 	}
-	for _, id := range ids {
-		if err := f.readUser(ctx, n, join(root, id+"/user")); err != nil {
-			return nil, err
-		}
-	}
-	where := "spout " + ids[0] + " under " + join(root, "")
-	return f.result(where, "let the topology commit a batch, or give the right path and id")
+	return current, nil
 }
 
-// currentTransaction reads the node currtx; 0 if there is none.
-func currentTransaction(ctx context.Context, n Nodes, path string) (int64, error) {
+// readTxid reads a node currtx; 0 if there is none.
+func readTxid(ctx context.Context, n Nodes, path string) (int64, error) {
 	data, ok, err := n.Get(ctx, path)
 	if err != nil || !ok {
 		return 0, err
