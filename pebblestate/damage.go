@@ -103,7 +103,7 @@ func openError(dir string, fsys vfs.FS, err error) error {
 		return err
 	case isFull(err):
 		return batch.NewError(batch.Permanent, batch.CodeStoreFull, "open", err, remedyFull)
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
 		return batch.NewError(batch.Permanent, batch.CodeConfiguration, "open", err, "give the process access to "+dir)
 	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM):
 		return batch.NewError(batch.Transient, batch.CodeUnavailable, "open", err, "raise the limits of the process")

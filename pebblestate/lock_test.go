@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,24 +65,27 @@ func TestReadersShare(t *testing.T) {
 	wantCode(t, err, batch.CodeStoreInUse, "process ")
 }
 
-// TestReaderMayNotWrite: who may only read a directory can read the store.
+// TestReaderMayNotWrite: who may only read a directory can read the store, and who wants to work on it is told what is wrong.
 func TestReaderMayNotWrite(t *testing.T) {
-	fs := vfs.NewMem()
-	o := testOptions(fs)
-	mustClose(t, mustOpen(t, o))
-	o.FS = deniedLock{fs}
-	o.CreateIfMissing = false
-	_, err := Open(t.Context(), o)
-	if err == nil || batch.CodeOf(err) == batch.CodeStoreInUse {
-		t.Errorf("opened for writing: %v", err)
+	for _, why := range []error{syscall.EACCES, syscall.EROFS} {
+		fs := vfs.NewMem()
+		o := testOptions(fs)
+		mustClose(t, mustOpen(t, o))
+		o.FS = deniedLock{fs, why}
+		o.CreateIfMissing = false
+		_, err := Open(t.Context(), o)
+		wantCode(t, err, batch.CodeConfiguration, "give the process access to "+o.Dir)
+		o.ReadOnly = true
+		mustClose(t, mustOpen(t, o))
 	}
-	o.ReadOnly = true
-	mustClose(t, mustOpen(t, o))
 }
 
 // deniedLock is a file system on which LOCK can't be opened.
-type deniedLock struct{ vfs.FS }
+type deniedLock struct {
+	vfs.FS
+	why error
+}
 
-func (deniedLock) Lock(name string) (io.Closer, error) {
-	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrPermission}
+func (d deniedLock) Lock(name string) (io.Closer, error) {
+	return nil, &os.PathError{Op: "open", Path: name, Err: d.why}
 }
