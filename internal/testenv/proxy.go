@@ -20,7 +20,7 @@ func fourLetters(ctx context.Context, addr, word string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer c.Close()
+	defer hangUp(c)
 	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 		return "", err
 	}
@@ -30,6 +30,9 @@ func fourLetters(ctx context.Context, addr, word string) (string, error) {
 	answer, err := io.ReadAll(c)
 	return string(answer), err
 }
+
+// hangUp closes what nobody waits for any more.
+func hangUp(c io.Closer) { _ = c.Close() }
 
 // Proxy stands between clients and one server: it forwards bytes, counts connections, and can delay, swallow and cut.
 // It listens on 127.0.0.1 and ends with the test.
@@ -70,8 +73,8 @@ type link struct {
 }
 
 func (l *link) close() {
-	l.client.Close()
-	l.server.Close()
+	hangUp(l.client)
+	hangUp(l.server)
 }
 
 // ZooKeeperRequest is a request that a proxy has seen pass. Ping, authentication and watch requests have xids below zero, and
@@ -103,7 +106,7 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Cleanup(func() {
 		p.mu.Lock()
 		p.closed = true
-		p.listener.Close()
+		hangUp(p.listener)
 		p.mu.Unlock()
 		p.Cut()
 		p.wg.Wait()
@@ -128,7 +131,7 @@ func (p *Proxy) listen(tb testing.TB, addr string) {
 // Refuse stops listening and cuts all connections: the next ones are refused. Accept listens again.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
-	p.listener.Close()
+	hangUp(p.listener)
 	p.mu.Unlock()
 	p.Cut()
 }
@@ -214,7 +217,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 	server, err := net.DialTimeout("tcp", p.target, limit)
 	if err != nil {
-		client.Close()
+		hangUp(client)
 		return
 	}
 	l := &link{client: client, server: server, dropReply: make(map[int32]bool)}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -75,9 +76,7 @@ func do[T any](ctx context.Context, c *Conn, op call, request func(*zk.Conn) (T,
 		answer := make(chan result, 1)
 		go func() {
 			defer c.leave()
-			// What isn't answered in time is given up with its line, so that the library gives it up too.
-			t := time.AfterFunc(c.cfg.CallTimeout, c.breakLine)
-			defer t.Stop()
+			defer c.watch()()
 			value, err := request(g.zk)
 			answer <- result{value, err}
 		}()
@@ -91,7 +90,7 @@ func do[T any](ctx context.Context, c *Conn, op call, request func(*zk.Conn) (T,
 			c.sized(op, true)
 			return r.value, nil
 		}
-		err, again := c.judge(op, g, r.err)
+		again, err := c.judge(op, g, r.err)
 		if !again || limited.Err() != nil {
 			return r.value, err
 		}
@@ -185,14 +184,46 @@ func (c *Conn) answering() bool {
 	return answering
 }
 
-// breakLine ends the line of a request that has had no answer for too long.
-func (c *Conn) breakLine() {
-	c.mu.Lock()
-	l := c.line
-	c.mu.Unlock()
-	if l == nil {
-		return
+// watch has the line of a request broken when that has had no answer for CallTimeout, so that the library gives it up, too. It
+// returns what ends the watch. A request that the library has carried over to another line gets the time anew.
+func (c *Conn) watch() (stop func()) {
+	var (
+		mu   sync.Mutex
+		done bool
+		t    *time.Timer
+		on   = c.current()
+	)
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(c.cfg.CallTimeout, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		now := c.current()
+		switch {
+		case done:
+		case now != nil && now == on:
+			c.breakLine(now)
+		default:
+			on = now
+			t.Reset(c.cfg.CallTimeout)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		done = true
+		t.Stop()
 	}
+}
+
+func (c *Conn) current() *line {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.line
+}
+
+// breakLine ends a line that lets a request wait.
+func (c *Conn) breakLine(l *line) {
 	f := &failure{code: batch.CodeZKNoAnswer, text: "a request had no answer within " + rounded(c.cfg.CallTimeout)}
 	if _, answering := l.waiting(); answering {
 		f.code = batch.CodeZKOverloaded
@@ -200,8 +231,8 @@ func (c *Conn) breakLine() {
 	l.end(f)
 }
 
-// judge names what a call has failed with, and tells whether to make it again.
-func (c *Conn) judge(op call, g *generation, err error) (named error, again bool) {
+// judge tells whether to make a call again, and names what it has failed with.
+func (c *Conn) judge(op call, g *generation, err error) (again bool, named error) {
 	if bad, ok := errors.AsType[*culprit](err); ok {
 		op.path, op.right, err = bad.path, bad.right, bad.err
 	}
@@ -212,37 +243,37 @@ func (c *Conn) judge(op call, g *generation, err error) (named error, again bool
 	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNotEmpty),
 		errors.Is(err, zk.ErrNoChildrenForEphemerals):
 		c.sized(op, true)
-		return fmt.Errorf("%s %s: %w", op.name, op.path, err), false
+		return false, fmt.Errorf("%s %s: %w", op.name, op.path, err)
 	case errors.Is(err, zk.ErrNoAuth):
-		return newError(batch.Transient, batch.CodeZKNoRights, what("%s may not: it needs the right %s: %w", c.Identity(), op.right, err)), false
+		return false, newError(batch.Transient, batch.CodeZKNoRights, what("%s may not: it needs the right %s: %w", c.Identity(), op.right, err))
 	case errors.Is(err, zk.ErrInvalidACL):
-		return newError(batch.Permanent, batch.CodeConfiguration, what("the servers don't accept the ACL for %s: %w", c.Identity(), err)), false
+		return false, newError(batch.Permanent, batch.CodeConfiguration, what("the servers don't accept the ACL for %s: %w", c.Identity(), err))
 	case errors.Is(err, zk.ErrAuthFailed):
-		return newError(batch.Transient, batch.CodeZKNoAuth, what("%w", err)), false
+		return false, newError(batch.Transient, batch.CodeZKNoAuth, what("%w", err))
 	case errors.Is(err, zk.ErrSessionExpired):
-		return newError(batch.Transient, batch.CodeZKExpired, what("%w", err)), false
+		return false, newError(batch.Transient, batch.CodeZKExpired, what("%w", err))
 	case errors.Is(err, zk.ErrNoServer), errors.Is(err, zk.ErrSessionMoved):
-		return c.unavailable(op, g, false), true // it wasn't sent, or was ignored
+		return true, c.unavailable(op, g, false) // it wasn't sent, or was ignored
 	case errors.Is(err, zk.ErrShortBuffer):
-		return newError(batch.Permanent, batch.CodeZKTooLarge, what("%w", err)), false
+		return false, newError(batch.Permanent, batch.CodeZKTooLarge, what("%w", err))
 	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrInvalidFlags), errors.Is(err, zk.ErrBadArguments):
-		return newError(batch.Permanent, batch.CodeConfiguration, what("%w", err)), false
+		return false, newError(batch.Permanent, batch.CodeConfiguration, what("%w", err))
 	}
 	switch serverCode(err) {
 	case errNeedsAuth:
-		return newError(batch.Transient, batch.CodeZKNoAuth, what("the server takes requests from authenticated sessions only, and this one is %s", c.Identity())), false
+		return false, newError(batch.Transient, batch.CodeZKNoAuth, what("the server takes requests from authenticated sessions only, and this one is %s", c.Identity()))
 	case errThrottled:
-		return newError(batch.Transient, batch.CodeZKOverloaded, what("the server throttles requests, and has not done this one")), false
+		return false, newError(batch.Transient, batch.CodeZKOverloaded, what("the server throttles requests, and has not done this one"))
 	case errQuota:
-		return newError(batch.Transient, batch.CodeZKTooLarge, what("a quota of the servers forbids it")), false
+		return false, newError(batch.Transient, batch.CodeZKTooLarge, what("a quota of the servers forbids it"))
 	case errUnimplemented:
-		return newError(batch.Transient, batch.CodeZKVersion, what("the server doesn't know this operation")), false
+		return false, newError(batch.Transient, batch.CodeZKVersion, what("the server doesn't know this operation"))
 	case 0:
 	default:
-		return newError(batch.Transient, batch.CodeUnavailable, what("%w", err)), false
+		return false, newError(batch.Transient, batch.CodeUnavailable, what("%w", err))
 	}
 	// What is left are ends of the connection: under a request, nobody knows what became of it.
-	return c.unavailable(op, g, op.write), !op.write
+	return !op.write, c.unavailable(op, g, op.write)
 }
 
 // unavailable is the error of a call whose line has ended.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -45,6 +46,7 @@ func (s State) String() string {
 		return "connected"
 	case Expired:
 		return "expired"
+	case Closed:
 	}
 	return "closed"
 }
@@ -237,7 +239,7 @@ func (c *Conn) open() {
 	g.zk = client
 	c.wg.Go(func() {
 		defer close(g.done)
-		for range events { //nolint:revive // it ends when the library's goroutines have
+		for range events { // it ends when the library's goroutines have
 		}
 	})
 }
@@ -290,9 +292,7 @@ func (c *Conn) connected(l *line, id int64, timeout time.Duration) {
 	c.session.LastHeard = now
 	c.confirm(l.handing)
 	c.line = l
-	for server, f := range c.failures {
-		c.aside[server] = f
-	}
+	maps.Copy(c.aside, c.failures)
 	delete(c.aside, l.server)
 	c.known[l.server] = true
 	clear(c.failures)
@@ -351,6 +351,7 @@ func (c *Conn) expired(g *generation) {
 	}
 	c.log.Debug("the ZooKeeper session has expired", "session", fmt.Sprintf("%#x", c.session.ID), "number", g.number)
 	c.line = nil
+	clear(c.failures) // of before a server could tell
 	c.become(Expired)
 	c.first = g.hosts.position()
 	c.open()
@@ -432,7 +433,7 @@ func (c *Conn) Close(ctx context.Context) error {
 		g.zk.Close()
 		c.cancel()
 		if l != nil {
-			l.Conn.Close()
+			hangUp(l.Conn)
 		}
 		c.wg.Wait()
 	}()
@@ -443,7 +444,7 @@ func (c *Conn) Close(ctx context.Context) error {
 	}
 	c.cancel()
 	if l != nil {
-		l.Conn.Close()
+		hangUp(l.Conn)
 	}
 	// The library waits no longer than this for an answer to its leave.
 	const leave = 4 * time.Second

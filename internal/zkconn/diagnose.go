@@ -96,12 +96,9 @@ func ask(ctx context.Context, cfg *Config, address string) (s Server, members []
 	s.Took = time.Since(begun)
 	if f == nil || f.code == batch.CodeZKNoAuth || f.code == batch.CodeZKOverloaded || f.code == batch.CodeZKNoAnswer {
 		// Whoever refuses us, or keeps us waiting, may still say who it is.
-		const limit = time.Second
-		ctx, cancel := context.WithTimeout(ctx, limit)
 		if answer, f := word(ctx, cfg, address, "srvr"); f == nil {
 			s.parse(answer)
 		}
-		cancel()
 	}
 	if f != nil && f.code == batch.CodeZKNoAnswer && s.Mode != "" {
 		f.text = fmt.Sprintf("says that it is a %s, and has not opened a session within %v: the leader may hang", s.Mode, cfg.ConnectTimeout)
@@ -118,7 +115,7 @@ func glance(ctx context.Context, cfg *Config, address string) (config []byte, f 
 	if f != nil {
 		return nil, f
 	}
-	defer conn.Close()
+	defer hangUp(conn)
 	deadline := time.Now().Add(cfg.ConnectTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d

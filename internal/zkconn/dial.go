@@ -22,6 +22,9 @@ import (
 // takes connections and drops them isn't asked again at once for ever.
 const quickLine = time.Second
 
+// probeLimit bounds each question by which a server that isn't understood is recognised.
+const probeLimit = time.Second
+
 // hosts tells the client library which server is next. Names stay names: each is looked up when it is dialled, so that one
 // that isn't known keeps nobody from the others.
 type hosts struct {
@@ -102,11 +105,14 @@ func connect(ctx context.Context, cfg *Config, server string) (net.Conn, *failur
 	}
 	secured := tls.Client(conn, t)
 	if err := secured.HandshakeContext(ctx); err != nil {
-		conn.Close()
+		hangUp(conn)
 		return nil, explainTLS(err, cfg.ConnectTimeout)
 	}
 	return secured, nil
 }
+
+// hangUp closes a connection. What that says matters to nobody: a request counts only once it has been answered.
+func hangUp(conn net.Conn) { _ = conn.Close() }
 
 func explainDial(err error, limit time.Duration) *failure {
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
@@ -165,6 +171,8 @@ const (
 func explainSilent(ctx context.Context, cfg *Config, server string) *failure {
 	answer, f := word(ctx, cfg, server, "srvr")
 	switch {
+	case (f != nil || answer == "") && isTLS(ctx, cfg, server):
+		return &failure{code: batch.CodeZKNotZK, text: "speaks TLS there, and TLS isn't set"}
 	case f != nil && f.code != batch.CodeZKCut:
 		return f
 	case strings.Contains(answer, saysNotServing):
@@ -183,11 +191,13 @@ func explainSilent(ctx context.Context, cfg *Config, server string) *failure {
 
 // word sends a four-letter word. The answer is empty if the server closes the connection without one.
 func word(ctx context.Context, cfg *Config, server, word string) (string, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
 	conn, f := connect(ctx, cfg, server)
 	if f != nil {
 		return "", f
 	}
-	defer conn.Close()
+	defer hangUp(conn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := io.WriteString(conn, word); err != nil {
@@ -207,7 +217,7 @@ func isKafka(ctx context.Context, cfg *Config, server string) bool {
 	if f != nil {
 		return false
 	}
-	defer conn.Close()
+	defer hangUp(conn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	const apiVersions, correlation = 18, 0x7a6b
@@ -223,16 +233,31 @@ func isKafka(ctx context.Context, cfg *Config, server string) bool {
 	return err == nil && binary.BigEndian.Uint32(head[4:]) == correlation
 }
 
-// isWeb asks for a page. A server of ZooKeeper takes that for a frame that is too large.
-func isWeb(ctx context.Context, cfg *Config, server string) bool {
-	const limit = time.Second
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// isTLS tries whether a server that we have spoken to in plain text wants TLS.
+func isTLS(ctx context.Context, cfg *Config, server string) bool {
+	if cfg.TLS != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	conn, f := connect(ctx, cfg, server)
 	if f != nil {
 		return false
 	}
-	defer conn.Close()
+	defer hangUp(conn)
+	err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent or believed
+	return err == nil || isAlert(err)
+}
+
+// isWeb asks for a page. A server of ZooKeeper takes that for a frame that is too large.
+func isWeb(ctx context.Context, cfg *Config, server string) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	conn, f := connect(ctx, cfg, server)
+	if f != nil {
+		return false
+	}
+	defer hangUp(conn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := io.WriteString(conn, "HEAD / HTTP/1.0\r\n\r\n"); err != nil {

@@ -118,8 +118,8 @@ func (c *Conn) away() *batch.Error {
 	return newError(batch.Transient, code, errors.New(what))
 }
 
-// Warnings returns what doesn't keep us from working, and may one day: servers of the list that can't be used while another
-// is. Those that nobody has tried are not among them. The order is that of the list.
+// Warnings returns what doesn't keep us from working, and may one day: servers of the list that couldn't be used when they were
+// last tried, while another is. Those that nobody has tried are not among them. The order is that of the list.
 func (c *Conn) Warnings() []*batch.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +129,7 @@ func (c *Conn) Warnings() []*batch.Error {
 	var out []*batch.Error
 	for _, server := range c.cfg.Servers {
 		if f := c.aside[server]; f != nil && server != c.session.Server {
-			out = append(out, newError(batch.Transient, f.code, fmt.Errorf("%s %s", server, f.text)))
+			out = append(out, newError(batch.Transient, f.code, fmt.Errorf("%s %s (at %s)", server, f.text, f.at.UTC().Format(time.RFC3339))))
 		}
 	}
 	return out

@@ -1,7 +1,6 @@
 package zkconn
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -155,7 +154,7 @@ func (l *line) end(f *failure) {
 	l.mu.Unlock()
 	if first {
 		l.forget()
-		l.Conn.Close()
+		hangUp(l.Conn)
 		l.owner.lost(l, f)
 	}
 }
@@ -290,9 +289,7 @@ func (l *line) explainHandshake(err error, after string) *failure {
 	case l.gen.ctx.Err() != nil:
 		return &failure{code: batch.CodeZKCut, text: "the connection has been closed"}
 	}
-	ctx, cancel := context.WithTimeout(l.gen.ctx, l.owner.cfg.ConnectTimeout)
-	defer cancel()
-	return explainSilent(ctx, &l.owner.cfg, l.server)
+	return explainSilent(l.gen.ctx, &l.owner.cfg, l.server)
 }
 
 // stranger names what isn't ZooKeeper by its first bytes.
@@ -333,7 +330,7 @@ func (l *line) scan(b []byte) {
 }
 
 // waiting returns how long the oldest request has waited for its answer, and whether anything has come since it was sent.
-func (l *line) waiting() (for_ time.Duration, answering bool) {
+func (l *line) waiting() (how time.Duration, answering bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.sent) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -153,8 +154,7 @@ func (c *Conn) makePath(ctx context.Context, full string, acl []zk.ACL) error {
 		}
 		missing = append(missing, p)
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
-		p := missing[i]
+	for _, p := range slices.Backward(missing) {
 		op := call{name: "create", path: p, right: "create on " + parent(p), write: true, size: requestSize(p, nil, acl)}
 		_, err := do(ctx, c, op, func(z *zk.Conn) (string, error) { return z.Create(p, nil, 0, acl) })
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
