@@ -239,9 +239,9 @@ func findingsTable(w io.Writer, findings []doctor.Finding) error {
 	for _, f := range findings {
 		subject := printable(f.Subject)
 		pad := strings.Repeat(" ", width-utf8.RuneCountInString(subject))
-		fmt.Fprintf(b, "%-5s  %s%s  %s", f.Level, subject, pad, printable(f.Text)) //nolint:errcheck // Flush reports it
+		fmt.Fprintf(b, "%-5s  %s%s  %s", f.Level, subject, pad, printable(f.Text))
 		if f.Remedy != "" {
-			fmt.Fprintf(b, "   → %s", printable(f.Remedy)) //nolint:errcheck // Flush reports it
+			fmt.Fprintf(b, "   → %s", printable(f.Remedy))
 		}
 		b.WriteByte('\n') //nolint:errcheck // Flush reports it
 	}

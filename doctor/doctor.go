@@ -28,8 +28,10 @@ func (l Level) String() string {
 		return "ok"
 	case Warn:
 		return "warn"
+	case Error:
+		return "error"
 	}
-	return "error"
+	return "unknown"
 }
 
 // Finding is one fact about one server, topic, group or path.

@@ -9,6 +9,7 @@ import (
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/kafka"
 	"github.com/tridentd/tridentd/txstate"
+	"github.com/tridentd/tridentd/txstate/kafkagroup"
 )
 
 var _ doctor.Checker = Source{}
@@ -27,7 +28,7 @@ func Check(ctx context.Context, cfg kafka.Config, mirrored bool, env doctor.Env)
 	if mirrored {
 		opts.Group = groupOf(cfg, env.Pipeline)
 		if env.Locked {
-			opts.TransactionalID = fmt.Sprintf("tridentd.mirror.%s.%s", env.Pipeline, env.Source)
+			opts.TransactionalID = kafkagroup.TransactionalID(env.Pipeline, env.Source)
 		}
 	}
 	findings := kafka.Check(ctx, cfg, opts, env)

@@ -193,12 +193,8 @@ func (c *checker) wellText(a *address, meta *kmsg.MetadataResponse) string {
 		text += fmt.Sprintf(", id %d", a.node)
 	}
 	text += ", cluster of " + count(len(meta.Brokers), "broker")
-	if s := c.e.cfg.SASL; s.Mechanism != "" {
-		if s.User != "" {
-			text += fmt.Sprintf(", lets user %s in (%s)", s.User, s.Mechanism)
-		} else {
-			text += fmt.Sprintf(", lets the token in (%s)", s.Mechanism)
-		}
+	if s := &c.e.cfg.SASL; s.Mechanism != "" {
+		text += fmt.Sprintf(", lets %s in (%s)", s.who(), s.Mechanism)
 	}
 	if c.e.cfg.TLS.enabled() {
 		text += ", over TLS"

@@ -3,6 +3,7 @@
 package kafka
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,10 +30,8 @@ func await(t *testing.T, cfg Config, opts CheckOptions, is func(doctor.Finding) 
 	var all []doctor.Finding
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		all = examine(t, cfg, opts)
-		for _, f := range all {
-			if is(f) {
-				return all
-			}
+		if slices.ContainsFunc(all, is) {
+			return all
 		}
 	}
 	t.Fatalf("not found within a minute:\n%s", listed(all))

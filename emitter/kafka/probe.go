@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -52,7 +53,7 @@ func (c *checker) probe(ctx context.Context, addr string) (*answered, *fault) {
 	if f := c.connect(ctx, addr); f != nil {
 		return nil, f
 	}
-	client, err := kgo.NewClient(append(c.e.opts[:len(c.e.opts):len(c.e.opts)], kgo.SeedBrokers(addr), kgo.RequestRetries(1))...)
+	client, err := kgo.NewClient(append(slices.Clip(c.e.opts), kgo.SeedBrokers(addr), kgo.RequestRetries(1))...)
 	if err != nil {
 		return nil, newFault(batch.CodeConfiguration, err.Error(), "correct the client's options")
 	}
@@ -140,7 +141,7 @@ func exchangeVersions(ctx context.Context, conn net.Conn) ([]byte, error) {
 	}
 	buf := make([]byte, 512)
 	n, err := io.ReadAtLeast(conn, buf, 10)
-	if n > 0 && (err == io.ErrUnexpectedEOF || timedOut(err)) { //nolint:errorlint // as io documents it
+	if n > 0 && (err == io.ErrUnexpectedEOF || timedOut(err)) {
 		err = nil
 	}
 	return buf[:n], err
@@ -271,15 +272,12 @@ func dialFault(err error) *fault {
 // refusal names why a broker that speaks Kafka doesn't let us in.
 func (c *checker) refusal(err error) *fault {
 	sasl := c.e.cfg.SASL
-	who := "user " + sasl.User
-	if sasl.User == "" {
-		who = "the token"
-	}
+	who := sasl.who()
 	switch {
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
 		return newFault(batch.CodeUnauthorized, fmt.Sprintf("doesn't offer %s: %s", sasl.Mechanism, plainText(err)), "set sasl.mechanism to one that the broker offers")
 	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.IllegalSaslState):
-		return newFault(batch.CodeUnauthorized, fmt.Sprintf("refuses %s (%s)", who, sasl.Mechanism), "check the user and the password")
+		return newFault(batch.CodeUnauthorized, fmt.Sprintf("refuses %s (%s)", who, sasl.Mechanism), "check the user, the password or the token")
 	case batch.CodeOf(err) == batch.CodeConfiguration:
 		return newFault(batch.CodeConfiguration, err.Error(), "correct the settings of sasl")
 	case timedOut(err):
@@ -295,6 +293,17 @@ func (c *checker) refusal(err error) *fault {
 		return newFault(batch.CodeUnauthorized, "refuses the request: "+plainText(err), "check the user's rights")
 	}
 	return newFault(batch.CodeUnavailable, plainText(err), "see the broker's log")
+}
+
+// who is authenticated, for people.
+func (s *SASL) who() string {
+	switch {
+	case s.User != "":
+		return "user " + s.User
+	case s.Principal != "":
+		return s.Principal
+	}
+	return "these credentials"
 }
 
 func closed(err error) bool {
