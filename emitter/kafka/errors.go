@@ -45,6 +45,9 @@ func (e *Emitter) unreachable(err error) *batch.Error {
 		return batch.NewError(batch.Permanent, batch.CodeUnauthorized, "open", fmt.Errorf("brokers %s: %w", brokers, err),
 			"check the user, the password and the rights on the topics")
 	}
+	if k, ok := errors.AsType[*batch.Error](err); ok && k.Op == opKerberos {
+		return batch.NewError(k.Kind, k.Code, "open", fmt.Errorf("brokers %s: %w", brokers, k.Err), k.Remedy)
+	}
 	code := batch.CodeUnavailable
 	if errors.Is(err, context.DeadlineExceeded) {
 		code = batch.CodeTimeout

@@ -11,12 +11,15 @@ import (
 	"github.com/jcmturner/gokrb5/v8/client"
 	"github.com/jcmturner/gokrb5/v8/config"
 	"github.com/jcmturner/gokrb5/v8/keytab"
+	"github.com/jcmturner/gokrb5/v8/krberror"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/aws"
 	"github.com/twmb/franz-go/pkg/sasl/kerberos"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/tridentd/tridentd/batch"
 )
 
 // Defaults of SASL.
@@ -193,6 +196,9 @@ func (s SASL) mechanism() (sasl.Mechanism, error) {
 	case mechanismKRB5:
 		return kerberos.Kerberos(func(context.Context) (kerberos.Auth, error) {
 			c, err := s.krb5()
+			if err == nil {
+				err = s.login(c)
+			}
 			return kerberos.Auth{Client: c, Service: orDefault(s.Service, DefaultService)}, err
 		}), try(s.krb5)
 	case mechanismIAM:
@@ -251,6 +257,33 @@ func (s *SASL) krb5() (*client.Client, error) {
 		}
 	}
 	return nil, configError("sasl.keytab_file", "name the keytab of this principal", "%s has no key of %s", s.KeytabFile, s.Principal)
+}
+
+// opKerberos marks errors of a realm, which aren't the brokers'.
+const opKerberos = "kerberos"
+
+// login gets the client its first ticket, from the realm's KDC.
+func (s *SASL) login(c *client.Client) error {
+	err := c.Login()
+	if err == nil {
+		return nil
+	}
+	_, realm, _ := strings.Cut(s.Principal, "@")
+	cause, text := "", err.Error()
+	if k, ok := errors.AsType[krberror.Krberror](err); ok {
+		cause = k.RootCause
+		text = k.EText[len(k.EText)-1] // the innermost
+	}
+	switch cause {
+	case krberror.NetworkingError:
+		return batch.NewError(batch.Transient, batch.CodeUnavailable, opKerberos, fmt.Errorf("no KDC of realm %s can be reached: %s", realm, text),
+			"check the realm's kdc in krb5.conf, and that it can be reached from here")
+	case krberror.DecryptingError, krberror.ChksumError:
+		return batch.NewError(batch.Permanent, batch.CodeUnauthorized, opKerberos, fmt.Errorf("the key is not that of %s", s.Principal),
+			"give its password, or a keytab made since that was changed")
+	}
+	return batch.NewError(batch.Permanent, batch.CodeUnauthorized, opKerberos, fmt.Errorf("the KDC of realm %s doesn't let %s in: %s", realm, s.Principal, text),
+		"check the principal, its key, and this machine's clock")
 }
 
 // unopened leaves out the path, which stands in the message already.

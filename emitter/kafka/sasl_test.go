@@ -254,7 +254,8 @@ func TestKerberosLogin(t *testing.T) {
 			h := newHandshakes(t, nil)
 			s.Mechanism, s.Principal, s.KRB5Conf = "GSSAPI", "app/host-1@EXAMPLE.COM", conf
 			_, err := tryOpen(t, h.config(s))
-			if err == nil || !strings.Contains(err.Error(), "no such client here") {
+			if batch.KindOf(err) != batch.Permanent || batch.CodeOf(err) != batch.CodeUnauthorized || !strings.Contains(fmt.Sprint(err), "the KDC of realm EXAMPLE.COM doesn't let app/host-1@EXAMPLE.COM in: ") ||
+				!strings.Contains(fmt.Sprint(err), "no such client here") {
 				t.Errorf("the KDC's refusal: %v", err)
 			}
 			if mechanisms, tokens := h.said(); len(mechanisms) == 0 || mechanisms[0] != "GSSAPI" || len(tokens) > 0 {
@@ -264,6 +265,16 @@ func TestKerberosLogin(t *testing.T) {
 				t.Errorf("the KDC was asked as %q", asked)
 			}
 		})
+	}
+}
+
+func TestKerberosAway(t *testing.T) {
+	t.Parallel()
+	conf := writeFile(t, "krb5.conf", "[libdefaults]\n udp_preference_limit = 1\n dns_lookup_kdc = false\n[realms]\n EXAMPLE.COM = {\n  kdc = 127.0.0.1:1\n }\n")
+	h := newHandshakes(t, nil)
+	_, err := tryOpen(t, h.config(SASL{Mechanism: "GSSAPI", Principal: "app@EXAMPLE.COM", Password: "secret", KRB5Conf: conf}))
+	if batch.KindOf(err) != batch.Transient || batch.CodeOf(err) != batch.CodeUnavailable || !strings.Contains(fmt.Sprint(err), "no KDC of realm EXAMPLE.COM can be reached") || strings.Contains(fmt.Sprint(err), "secret") {
+		t.Errorf("%v", err)
 	}
 }
 
