@@ -34,6 +34,10 @@ func (r Role) String() string {
 // directoryPoll is the time between two looks at a data directory that another process has.
 const directoryPoll = 200 * time.Millisecond
 
+// lockRetryMax is the largest back-off while the lock can't be asked for: nobody leads meanwhile, and an attempt takes its time, as it
+// waits for a connection.
+const lockRetryMax = 3 * time.Second
+
 func errNoLock(pipeline string) error {
 	e := batch.NewError(batch.Permanent, batch.CodeConfiguration, "standby", errors.New("the pipeline has no lock, so that nothing says which process leads"),
 		"give it zookeeper with role: lock, or start it without --standby")
@@ -86,7 +90,7 @@ func (h *Handle) underLock(ctx context.Context) (err error) {
 func (h *Handle) acquire(ctx context.Context, lock txstate.Lock) (lease txstate.Lease, err error) {
 	ctx, cancel := h.untilDrained(ctx)
 	defer cancel()
-	ok, err := h.retry(ctx, "taking the lock", func() (err error) {
+	ok, err := h.retryWithin(ctx, "taking the lock", lockRetryMax, func() (err error) {
 		lease, err = lock.Acquire(ctx, h.o.Standby)
 		return err
 	})

@@ -416,8 +416,13 @@ func (h *Handle) coordination() coordinator.Config {
 
 // retry calls f until it succeeds, fails for good, or the run is drained (ok is false then).
 func (h *Handle) retry(ctx context.Context, what string, f func() error) (ok bool, err error) {
+	return h.retryWithin(ctx, what, coordinator.DefaultRetryMax, f)
+}
+
+// retryWithin is retry with another largest back-off.
+func (h *Handle) retryWithin(ctx context.Context, what string, largest time.Duration, f func() error) (ok bool, err error) {
 	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = coordinator.DefaultRetryMin, coordinator.DefaultRetryMax
+	wait.InitialInterval, wait.MaxInterval = coordinator.DefaultRetryMin, largest
 	for {
 		err := f()
 		if err == nil {

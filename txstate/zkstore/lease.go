@@ -319,7 +319,7 @@ func (e *Lease) Release(ctx context.Context) error {
 		l.lease = nil
 	}
 	l.mu.Unlock()
-	l.Withdraw(ctx)
+	l.withdraw(ctx)
 	return nil
 }
 

@@ -162,8 +162,11 @@ func (l *Lock) Acquire(ctx context.Context, wait bool) (txstate.Lease, error) {
 	}
 	for {
 		q, err := l.queue(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case q == nil:
+			continue
 		}
 		sent := l.now()
 		first, before, err := l.place(ctx, q)
@@ -185,12 +188,12 @@ func (l *Lock) Acquire(ctx context.Context, wait bool) (txstate.Lease, error) {
 		case err != nil:
 			return nil, err
 		case !wait:
-			l.Withdraw(ctx)
+			l.withdraw(ctx)
 			return nil, l.held(holder)
 		}
 		if err := l.await(ctx, before); err != nil {
 			if ctx.Err() != nil {
-				l.Withdraw(ctx)
+				l.withdraw(ctx)
 			}
 			return nil, err
 		}
@@ -204,7 +207,7 @@ func (l *Lock) held(holder string) error {
 	return e
 }
 
-// queue returns the node that stands in the queue for us, made if there is none.
+// queue returns the node that stands in the queue for us, made if there is none. Neither a node nor an error: it was gone at once.
 func (l *Lock) queue(ctx context.Context) (*queued, error) {
 	l.mu.Lock()
 	q := l.queued
@@ -247,7 +250,7 @@ func (l *Lock) queue(ctx context.Context) (*queued, error) {
 	case err != nil:
 		return nil, err
 	case !ok:
-		return nil, batch.NewError(batch.Transient, batch.CodeZKExpired, "lock", fmt.Errorf("%s: the session ended while the lock was asked for", l.name), "")
+		return nil, nil //nolint:nilnil // gone already, by its session's end or by hand
 	}
 	q = &queued{name: name, session: stat.EphemeralOwner}
 	l.mu.Lock()
@@ -378,9 +381,9 @@ func (l *Lock) forget() {
 	l.queued = nil
 }
 
-// Withdraw gives the place in the queue up, as far as that can be done at once: otherwise the session's end does it, or the next
+// withdraw gives the place in the queue up, as far as that can be done at once: otherwise the session's end does it, or the next
 // Acquire.
-func (l *Lock) Withdraw(ctx context.Context) {
+func (l *Lock) withdraw(ctx context.Context) {
 	l.mu.Lock()
 	q := l.queued
 	l.queued = nil
@@ -404,7 +407,7 @@ func (l *Lock) Close(ctx context.Context) error {
 	if lease != nil {
 		err = lease.Release(ctx)
 	} else {
-		l.Withdraw(ctx)
+		l.withdraw(ctx)
 	}
 	if l.release != nil {
 		err = errors.Join(err, l.release(ctx))

@@ -450,3 +450,52 @@ func TestRealRecordUnderALostLock(t *testing.T) {
 	}
 	r.Close(t.Context()) //nolint:errcheck // what couldn't be written has been told
 }
+
+// The ensemble loses its leader and elects another: the holder waits, and goes on with the same lease; the queue stays.
+func TestRealLockElection(t *testing.T) {
+	z := testenv.OwnZooKeeper(t, testenv.Nodes(3))
+	chroot := z.Chroot(t, "lock")
+	lease := acquire(t, testLock(t, z.Addr, chroot, 15*time.Second))
+	next := testLock(t, z.Addr, chroot, 15*time.Second)
+	leads := make(chan txstate.Lease, 1)
+	go func() {
+		lease, err := next.Acquire(t.Context(), true)
+		for err != nil && t.Context().Err() == nil { // as the engine does
+			lease, err = next.Acquire(t.Context(), true)
+		}
+		leads <- lease
+	}()
+	until(t, "a second in the queue", func() bool { return next.Holder() != "" })
+	z.Kill(t, z.Leader(t))
+	confirmed := lease.(*Lease).tenureNow().confirmed
+	until(t, "a confirmation by the new leader", func() bool { return lease.(*Lease).tenureNow().confirmed > confirmed+3*time.Second })
+	passes(t, lease)
+	select {
+	case <-leads:
+		t.Fatal("two hold the lock")
+	case <-lease.Lost():
+		t.Fatalf("the lease is lost: %v", lease.Err())
+	default:
+	}
+	if err := lease.Claim(t.Context(), 9); err != nil {
+		t.Error(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case second := <-leads:
+		passes(t, second)
+		if second.Epoch() != 9 {
+			t.Errorf("the next one is told epoch %d", second.Epoch())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the next one doesn't lead")
+	}
+}
+
+func (e *Lease) tenureNow() tenure {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tenure
+}
