@@ -273,6 +273,9 @@ func dialFault(err error) *fault {
 func (c *checker) refusal(err error) *fault {
 	sasl := c.e.cfg.SASL
 	who := sasl.who()
+	if k, ok := errors.AsType[*batch.Error](err); ok && k.Op == opKerberos {
+		return newFault(k.Code, k.Err.Error(), k.Remedy)
+	}
 	switch {
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
 		return newFault(batch.CodeUnauthorized, fmt.Sprintf("doesn't offer %s: %s", sasl.Mechanism, plainText(err)), "set sasl.mechanism to one that the broker offers")

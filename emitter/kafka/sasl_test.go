@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/jcmturner/gokrb5/v8/keytab"
 	"github.com/jcmturner/gokrb5/v8/messages"
 	"github.com/jcmturner/gokrb5/v8/types"
@@ -26,6 +27,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 )
 
@@ -275,6 +277,22 @@ func TestKerberosAway(t *testing.T) {
 	_, err := tryOpen(t, h.config(SASL{Mechanism: "GSSAPI", Principal: "app@EXAMPLE.COM", Password: "secret", KRB5Conf: conf}))
 	if batch.KindOf(err) != batch.Transient || batch.CodeOf(err) != batch.CodeUnavailable || !strings.Contains(fmt.Sprint(err), "no KDC of realm EXAMPLE.COM can be reached") || strings.Contains(fmt.Sprint(err), "secret") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestKerberosChecked: a check says what the KDC says, and not that the broker refuses.
+func TestKerberosChecked(t *testing.T) {
+	t.Parallel()
+	kdc := newKDC(t)
+	conf := writeFile(t, "krb5.conf", fmt.Sprintf("[libdefaults]\n udp_preference_limit = 1\n dns_lookup_kdc = false\n[realms]\n EXAMPLE.COM = {\n  kdc = %s\n }\n", kdc.addr))
+	h := newHandshakes(t, nil)
+	cfg := h.config(SASL{Mechanism: "GSSAPI", Principal: "app@EXAMPLE.COM", Password: "secret", KRB5Conf: conf})
+	var told []string
+	for _, f := range Check(t.Context(), cfg, CheckOptions{}, doctor.Env{Logger: hclog.NewNullLogger()}) {
+		told = append(told, f.Text+" "+f.Remedy)
+	}
+	if text := strings.Join(told, "\n"); !strings.Contains(text, "the KDC of realm EXAMPLE.COM doesn't let app@EXAMPLE.COM in") || !strings.Contains(text, "this machine's clock") {
+		t.Errorf("findings\n%s", text)
 	}
 }
 
