@@ -266,7 +266,7 @@ func (a *app) savepointImport() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			defer in.Close()
+			defer in.Close() //nolint:errcheck // it was only read
 			info, err := place.Import(cmd.Context(), in, rest[0])
 			if err != nil {
 				return savepointError(err)
