@@ -53,7 +53,7 @@ func (p Place) Export(ctx context.Context, name string, w io.Writer) (Info, erro
 			if err != nil {
 				return err
 			}
-			defer in.Close()
+			defer in.Close() //nolint:errcheck // it was only read
 			return add(storeName+"/"+f.Path, f.Size, &reader{ctx, in})
 		}()
 		if err != nil {

@@ -37,7 +37,7 @@ func copyFile(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer in.Close() //nolint:errcheck // it was only read
 	return writeFrom(to, &reader{ctx, in})
 }
 

@@ -217,7 +217,7 @@ func sumOf(ctx context.Context, path string) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	h := sha256.New()
 	n, err := io.Copy(h, &reader{ctx, f})
 	return File{Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
@@ -285,7 +285,7 @@ func (p Place) Load(name string) (Info, error) {
 
 func (p Place) missing(name string) error {
 	var have []string
-	entries, _ := os.ReadDir(p.dir) //nolint:errcheck // the list is a courtesy
+	entries, _ := os.ReadDir(p.dir)
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), partial) {
 			have = append(have, e.Name())

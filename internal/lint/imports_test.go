@@ -63,7 +63,7 @@ var table = map[string]rule{
 	"internal/vec":       {},
 	"internal/expr":      {ours: []string{"internal/vec"}, clients: []string{"github.com/expr-lang/expr", xxhash}},
 	"internal/sim":       {ours: []string{"emitter", "txstate", "state", "sink"}},
-	"internal/testenv":   {clients: []string{franz, zk, "github.com/Shopify/toxiproxy/v2"}},
+	"internal/testenv":   {clients: []string{franz, zk}},
 	"internal/zkconn":    {clients: []string{hclog, zk}},
 	"internal/lint":      {bare: true},
 
