@@ -82,10 +82,12 @@ func (h *Handle) openGates(ctx context.Context, lease txstate.Lease) *gates {
 	return g
 }
 
-// cutAfter ends the waiting shortly after a drain: what is held back by then is dropped, and done again by the next run.
-func (g *gates) cutAfter(drain, finished <-chan struct{}) {
+// cutAfter ends the waiting shortly after a drain, or when the term is abandoned: what is held back by then is dropped, and
+// done again by the next run.
+func (g *gates) cutAfter(drain, quit, finished <-chan struct{}) {
 	select {
 	case <-drain:
+	case <-quit:
 	case <-finished:
 		return
 	}
@@ -161,8 +163,8 @@ func (h *Handle) heldBack(g txstate.Gate) string {
 	return "commits wait for ZooKeeper"
 }
 
-// watchRecorders ends the run when one of its recorders says so.
-func (h *Handle) watchRecorders(finished <-chan struct{}) {
+// watchRecorders ends the term when one of its recorders says so.
+func (h *Handle) watchRecorders(quit chan struct{}, finished <-chan struct{}) {
 	for _, m := range h.mirrors {
 		r, ok := m.(txstate.Recorder)
 		if !ok {
@@ -171,24 +173,48 @@ func (h *Handle) watchRecorders(finished <-chan struct{}) {
 		go func() {
 			select {
 			case <-r.Broken():
-				h.abandon(r.Err())
+				h.abandon(quit, r.Err())
 			case <-finished:
 			}
 		}()
 	}
 }
 
-// abandon ends the run with a permanent failure that concerns no batch: those in flight are dropped, but for a commit under
-// way. The first one counts.
-func (h *Handle) abandon(err error) {
+// beginTerm returns what is closed when the term that begins is abandoned.
+func (h *Handle) beginTerm() chan struct{} {
 	h.mu.Lock()
-	if h.fatal == nil {
-		h.fatal = err
+	defer h.mu.Unlock()
+	h.quit, h.fatal = make(chan struct{}), nil
+	return h.quit
+}
+
+// endTerm returns what the term was abandoned for, if it was. Nothing abandons it from now on.
+func (h *Handle) endTerm() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.quit = nil
+	return h.fatal
+}
+
+func (h *Handle) quitting() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.quit
+}
+
+// abandon ends the given term with a permanent failure that concerns no batch: those in flight are dropped, but for a commit
+// under way. The first one counts. It is no drain: where the lock turns out to be lost, a standby waits for it again.
+func (h *Handle) abandon(quit chan struct{}, err error) {
+	h.mu.Lock()
+	if h.quit != quit || h.fatal != nil { // the term has ended, or ends already
+		h.mu.Unlock()
+		return
 	}
+	h.fatal, h.failed = err, time.Now()
+	close(quit)
 	r := h.run
 	h.mu.Unlock()
 	h.o.Observer.Failed(err)
-	h.Drain()
 	if r != nil {
 		r.Stop()
 	}

@@ -38,6 +38,9 @@ const directoryPoll = 200 * time.Millisecond
 // waits for a connection.
 const lockRetryMax = 3 * time.Second
 
+// lossGrace is how long the end of a term whose record somebody else has written waits for the lease to notice that it is lost.
+const lossGrace = 5 * time.Second
+
 func errNoLock(pipeline string) error {
 	e := batch.NewError(batch.Permanent, batch.CodeConfiguration, "standby", errors.New("the pipeline has no lock, so that nothing says which process leads"),
 		"give it zookeeper with role: lock, or start it without --standby")
@@ -144,6 +147,28 @@ func (h *Handle) release(ctx context.Context, lease txstate.Lease) {
 	if err := lease.Release(closing); err != nil {
 		h.log.Warn("the lock couldn't be given up; it ends with its session", "error", err)
 	}
+}
+
+// lossOf is why the lease is lost, nil if it isn't, at the end of a term that was abandoned for fatal, or failed with err.
+func (h *Handle) lossOf(lease txstate.Lease, fatal, err error) error {
+	if err != nil {
+		// A process that was stopped may learn from the record that another one leads before the lease has looked at the
+		// clock. To ask it makes it look; it isn't waited for.
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = lease.Pass(now)
+	}
+	if fatal != nil && batch.CodeOf(fatal) == batch.CodeRecordForeign && h.o.Standby && lease.Err() == nil {
+		// Who has written the record may hold the lock, which is noticed with its next confirmation.
+		t := time.NewTimer(lossGrace)
+		defer t.Stop()
+		select {
+		case <-lease.Lost():
+		case <-h.drain:
+		case <-t.C:
+		}
+	}
+	return lease.Err()
 }
 
 // stepDown makes a standby of a run that has lost its lock.

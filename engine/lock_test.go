@@ -101,13 +101,17 @@ type memoryLease struct {
 	doubt    chan struct{} // closed: it is over; nil: there is none
 	err      error
 	released bool
+	stale    bool // it is lost, which it notices when it is asked
 }
 
 func (e *memoryLease) Pass(ctx context.Context) error {
 	e.mu.Lock()
-	doubt, err := e.doubt, e.err
+	doubt, stale := e.doubt, e.stale
 	e.mu.Unlock()
-	if err != nil || doubt == nil {
+	if stale {
+		e.lose()
+	}
+	if err := e.Err(); err != nil || doubt == nil {
 		return err
 	}
 	select {
@@ -151,8 +155,10 @@ func (e *memoryLease) Err() error {
 func (e *memoryLease) lose() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.err = batch.NewError(batch.Permanent, batch.CodeLockLost, "lock", errors.New("a test has taken it"), "start again")
-	close(e.lost)
+	if e.err == nil {
+		e.err = batch.NewError(batch.Permanent, batch.CodeLockLost, "lock", errors.New("a test has taken it"), "start again")
+		close(e.lost)
+	}
 }
 
 func (e *memoryLease) Release(context.Context) error {
@@ -424,6 +430,52 @@ func TestStandby(t *testing.T) {
 	}
 	if !slices.IsSorted(r.l.claimed) || len(r.l.claimed) != 3 {
 		t.Errorf("epochs %v", r.l.claimed)
+	}
+}
+
+// A master that is deposed may learn that from its record first: that is no end of a standby, which waits again. Where the lock still
+// stands, it is.
+func TestStandbyWhoseRecordIsTakenOver(t *testing.T) {
+	for name, take := range map[string]func(e *memoryLease, broken func()){
+		"the lease notices when it is asked": func(e *memoryLease, broken func()) {
+			e.mu.Lock()
+			e.stale = true
+			e.mu.Unlock()
+			broken()
+		},
+		"the lease notices later":  func(e *memoryLease, broken func()) { broken(); time.Sleep(100 * time.Millisecond); e.lose() },
+		"the lease notices before": func(e *memoryLease, broken func()) { e.lose(); broken() },
+		"the lease doesn't notice": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newLockRun(t)
+			h := r.start(standby)
+			r.counted(h, 5)
+			foreign := batch.NewError(batch.Permanent, batch.CodeRecordForeign, "record", errors.New("a later run"), "")
+			broken := func() {
+				r.l.mu.Lock()
+				rec := r.records[0]
+				r.l.mu.Unlock()
+				rec.breakWith(foreign)
+			}
+			if take == nil {
+				broken()
+				eventually(t, "the reason", func() bool { return slices.Equal(h.Status().Reasons, []string{foreign.Error()}) })
+				if err := h.Wait(); !errors.Is(err, foreign) {
+					t.Errorf("the run ended with %v", err)
+				}
+				return
+			}
+			take(r.l.lease(t, 1), broken)
+			<-r.l.turn // somebody else has it for a time
+			eventually(t, "it waits again", func() bool { st := h.Status(); return st.Role == engine.Standby && !st.Draining })
+			r.append("d\n")
+			r.l.turn <- struct{}{}
+			r.counted(h, 6)
+			if st := h.Status(); len(st.Reasons) != 0 {
+				t.Errorf("it leads again, and isn't ready: %q", st.Reasons)
+			}
+		})
 	}
 }
 

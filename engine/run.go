@@ -64,8 +64,10 @@ type Handle struct {
 	targets map[batch.Partition]int64 // of a bounded run
 	holding txstate.Gate              // what keeps a batch from committing; nil if nothing does
 	role    Role
-	lock    txstate.Lock // nil without one
-	fatal   error        // what abandon was told
+	lock    txstate.Lock  // nil without one
+	quit    chan struct{} // of the term: closed by abandon; nil outside one
+	fatal   error         // what abandon was told
+	failed  time.Time     // of fatal
 }
 
 // Start opens the store and begins to run in the background. Mistakes of the pipeline and of the store are returned
@@ -137,6 +139,9 @@ func (h *Handle) openStore(ctx context.Context) error {
 }
 
 func (h *Handle) open(ctx context.Context) (*pebblestate.DB, error) {
+	if err := pebblestate.CheckAside(h.dir); err != nil {
+		return nil, err
+	}
 	return pebblestate.Open(ctx, pebblestate.Options{
 		Dir: h.dir, Pipeline: h.plan.Name, Shards: plan.DefaultShards, CreateIfMissing: true, Logger: h.log, CacheBytes: h.o.CacheBytes,
 	})
@@ -269,6 +274,7 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 	defer cancel(nil)
 	finished := make(chan struct{})
 	defer close(finished)
+	quit := h.beginTerm()
 	if lease != nil {
 		go func() {
 			select {
@@ -292,20 +298,24 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 		}
 	}()
 	defer func() {
-		if fatal := h.abandoned(); fatal != nil {
+		fatal := h.endTerm()
+		if fatal != nil {
 			err = errors.Join(fatal, err)
 		}
-		if lease != nil && lease.Err() != nil { // all else follows from that
-			err = lease.Err()
+		if lease == nil {
+			return
+		}
+		if lost := h.lossOf(lease, fatal, err); lost != nil { // all else follows from that
+			err = lost
 		}
 	}()
 	if err := h.openMirrors(work, lease); err != nil {
 		return err
 	}
-	h.watchRecorders(finished)
+	h.watchRecorders(quit, finished)
 	g := h.openGates(work, lease)
 	defer g.cut(nil)
-	go g.cutAfter(h.drain, finished)
+	go g.cutAfter(h.drain, quit, finished)
 	var x *exec.Executor
 	defer func() {
 		writing, cancel := context.WithTimeout(work, closeGrace) // not at all once the lock is lost
@@ -414,7 +424,7 @@ func (h *Handle) coordination() coordinator.Config {
 	}
 }
 
-// retry calls f until it succeeds, fails for good, or the run is drained (ok is false then).
+// retry calls f until it succeeds, fails for good, or the run is drained or abandoned (ok is false then).
 func (h *Handle) retry(ctx context.Context, what string, f func() error) (ok bool, err error) {
 	return h.retryWithin(ctx, what, coordinator.DefaultRetryMax, f)
 }
@@ -423,6 +433,7 @@ func (h *Handle) retry(ctx context.Context, what string, f func() error) (ok boo
 func (h *Handle) retryWithin(ctx context.Context, what string, largest time.Duration, f func() error) (ok bool, err error) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = coordinator.DefaultRetryMin, largest
+	quit := h.quitting()
 	for {
 		err := f()
 		if err == nil {
@@ -446,6 +457,9 @@ func (h *Handle) retryWithin(ctx context.Context, what string, largest time.Dura
 		case <-h.drain:
 			t.Stop()
 			return false, nil
+		case <-quit:
+			t.Stop()
+			return false, nil
 		case <-ctx.Done():
 			t.Stop()
 			return false, context.Cause(ctx)
@@ -462,7 +476,7 @@ func (h *Handle) setOpening(err error) {
 	h.opening = err
 }
 
-// openSources returns the executor with its sources open; nil if the run was drained before they were.
+// openSources returns the executor with its sources open; nil if the run was drained or abandoned before they were.
 func (h *Handle) openSources(ctx context.Context, lease txstate.Lease) (*exec.Executor, txstate.Snapshot, error) {
 	ctx, cancel := h.untilDrained(ctx)
 	defer cancel()
@@ -507,12 +521,15 @@ func (h *Handle) openSources(ctx context.Context, lease txstate.Lease) (*exec.Ex
 
 var errDrained = errors.New("the run was told to stop")
 
-// untilDrained returns a context that a drain ends, too: for calls that may hang.
+// untilDrained returns a context that a drain and the term's being abandoned end, too: for calls that may hang.
 func (h *Handle) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	quit := h.quitting()
 	go func() {
 		select {
 		case <-h.drain:
+			cancel(errDrained)
+		case <-quit:
 			cancel(errDrained)
 		case <-ctx.Done():
 		}

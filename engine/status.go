@@ -66,6 +66,7 @@ func (h *Handle) Status() Status {
 	locking := h.lock != nil && h.role == Sole
 	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
 	mirrors, holding := h.mirrors, h.holding
+	fatal, failed := h.fatal, h.failed
 	h.mu.Unlock()
 	for _, m := range mirrors {
 		st.Mirrors = append(st.Mirrors, MirrorStatus{Name: m.Name(), MirrorStatus: m.Status()})
@@ -81,6 +82,9 @@ func (h *Handle) Status() Status {
 	}
 	if x == nil || r == nil {
 		switch {
+		case fatal != nil:
+			st.Failure, st.FailureSince, st.Failing = fatal, failed, true
+			st.Reasons = append(st.Reasons, fatal.Error())
 		case st.Role == Standby && !st.Draining:
 			st.Reasons = append(st.Reasons, h.waits(opening))
 		case opening != nil:
@@ -109,6 +113,9 @@ func (h *Handle) Status() Status {
 	if rs.Cause != nil {
 		st.Failure, st.Failing = rs.Cause, true
 		st.Reasons = []string{rs.Cause.Error()}
+	}
+	if fatal != nil {
+		st.Failure, st.FailureSince, st.Failing, st.Reasons = fatal, failed, true, []string{fatal.Error()}
 	}
 	if holding != nil {
 		st.Reasons = append(st.Reasons, h.heldBack(holding))
