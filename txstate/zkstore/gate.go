@@ -22,6 +22,8 @@ func (r *Record) Pass(ctx context.Context) error {
 		if r.cfg.WhileAway == Continue || r.Holding() == nil {
 			return nil
 		}
+		// With everything written no round would come of itself that finds out, warns and counts the time.
+		r.urge()
 		t := time.NewTimer(recheck)
 		select {
 		case <-changed:

@@ -50,6 +50,7 @@ type Record struct {
 	begun    map[batch.Txid]batch.Attempt
 	rewind   bool
 	behind   time.Time // since when something committed isn't written; zero if everything is
+	urgent   bool      // a batch is held back, and no round has found out why yet
 	status   txstate.MirrorStatus
 	err      error         // what broken was closed for
 	changed  chan struct{} // closed, and made anew, when a round ends
@@ -147,6 +148,17 @@ func (r *Record) Begun(txid batch.Txid, attempt batch.Attempt) {
 	}
 	r.mu.Unlock()
 	if again {
+		r.poke()
+	}
+}
+
+// urge has a round begin now, whether or not anything is to be written: what holds a batch back is told, and lasts, from then on.
+func (r *Record) urge() {
+	r.mu.Lock()
+	due := r.want.told && r.status.Err == nil && !r.urgent
+	r.urgent = r.urgent || due
+	r.mu.Unlock()
+	if due {
 		r.poke()
 	}
 }
@@ -251,7 +263,7 @@ func (r *Record) run() {
 // next tells how long to wait for the next round, or for the next look whether one is due.
 func (r *Record) next() (wait time.Duration, ok bool) {
 	r.mu.Lock()
-	want := r.want
+	want, urgent := r.want, r.urgent
 	r.mu.Unlock()
 	r.work.Lock()
 	defer r.work.Unlock()
@@ -263,6 +275,8 @@ func (r *Record) next() (wait time.Duration, ok bool) {
 		return min(r.retryAt.Sub(now), recheck), true
 	case !r.retryAt.IsZero():
 		return r.retryAt.Sub(now), true
+	case urgent:
+		return 0, true
 	case want.seq != r.round:
 		return r.roundAt.Add(r.cfg.UpdateInterval).Sub(now), true
 	}
@@ -384,7 +398,7 @@ func (r *Record) succeed(want *wanted, began time.Time) {
 	was := r.status.Err
 	r.status.Txid, r.status.Written, r.status.Err, r.status.Since = want.point.Txid, now.UTC(), nil, time.Time{}
 	r.status.Pending, r.behind = r.want.point.Txid != want.point.Txid, began
-	r.rewind = false
+	r.rewind, r.urgent = false, false
 	r.signal()
 	r.mu.Unlock()
 	if was != nil {
@@ -422,6 +436,7 @@ func (r *Record) fail(err error) {
 	since := r.status.Since
 	r.status.Err = e
 	r.status.Failures[e.Code]++
+	r.urgent = false
 	r.signal()
 	r.mu.Unlock()
 	if refuses(e) {

@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/txstate"
@@ -639,6 +641,61 @@ func TestStallEnds(t *testing.T) {
 		}
 		f.setDown(nil)
 	})
+}
+
+// TestStallIdle: servers that go away while everything is written are found out about by the batch that waits for them: it
+// shows, and lasts for retry.for at most, however long the interval is.
+func TestStallIdle(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		interval time.Duration
+		pending  bool
+	}{{"each batch", 0, false}, {"at an interval", 2 * time.Second, false}, {"within a long interval", time.Hour, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				var log bytes.Buffer
+				r := open(t, f, func(c *Config) {
+					c.WhileAway, c.RetryFor, c.UpdateInterval = Stall, time.Minute, tc.interval
+					c.Logger = hclog.New(&hclog.LoggerOptions{Output: &log})
+				})
+				defer shut(t, r)
+				r.Advance(at(1))
+				synctest.Wait()
+				if tc.pending {
+					r.Advance(at(2))
+				}
+				time.Sleep(10 * time.Minute)
+				f.setDown(errDown)
+				time.Sleep(10 * time.Minute) // nobody waits
+				passed := make(chan error, 1)
+				began := time.Now()
+				go func() { passed <- r.Pass(t.Context()) }()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if st := r.Status(); batch.CodeOf(st.Err) != batch.CodeZKRefused || st.Failures[batch.CodeZKRefused] == 0 {
+					t.Errorf("status while a batch waits: %+v", st)
+				}
+				if n := strings.Count(log.String(), "no batch commits until it can"); n != 1 {
+					t.Errorf("warned %d times: %s", n, log.String())
+				}
+				f.setDown(nil)
+				if err := <-passed; err != nil || time.Since(began) > 2*time.Second {
+					t.Errorf("once they are back: %v, after %s", err, time.Since(began))
+				}
+				f.setDown(errDown)
+				began = time.Now()
+				err := r.Pass(t.Context())
+				if batch.KindOf(err) != batch.Permanent || batch.CodeOf(err) != batch.CodeZKRefused || !strings.Contains(err.Error(), "retry.for") {
+					t.Errorf("passed with %v", err)
+				}
+				if d := time.Since(began); d < time.Minute || d > time.Minute+time.Second {
+					t.Errorf("after %s", d)
+				}
+				f.setDown(nil)
+			})
+		})
+	}
 }
 
 // TestClose: what is outstanding is written at the end, and told if it can't be.
