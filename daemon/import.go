@@ -152,6 +152,9 @@ func (a *app) importInto(ctx context.Context, t *target, f *importFlags, files m
 	if err := refuseBegun(t, &st); err != nil {
 		return err
 	}
+	if err := pebblestate.CheckAside(t.dir); err != nil {
+		return err
+	}
 	left, moves, err := f.plan(ctx, pl, &st)
 	if err != nil {
 		return queryError(err)

@@ -10,10 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
-	"github.com/tridentd/tridentd/replay"
 	"github.com/tridentd/tridentd/savepoint"
 	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/state"
@@ -277,113 +275,4 @@ func (a *app) savepointImport() *cobra.Command {
 	f.add(cmd)
 	formatFlag(cmd, &format)
 	return cmd
-}
-
-func (a *app) savepointRestore() *cobra.Command {
-	var f savepointFlags
-	var replace bool
-	var to uint64
-	cmd := &cobra.Command{
-		Use:   "restore FILE NAME",
-		Short: "Make a savepoint the pipeline's data directory",
-		Long: "restore makes the copy that a savepoint holds the pipeline's data directory; run goes on from there. A directory that is\n" +
-			"there already is moved aside with --replace. With --to-txid the batches behind the savepoint, up to that txid, are run\n" +
-			"again from the ledger of the directory that is replaced, and compared with it.",
-		Example: "  tridentd savepoint restore orders.yaml before-upgrade --replace\n  tridentd savepoint restore orders.yaml before-upgrade --replace --to-txid 1234",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			t, place, rest, err := a.at(&f, args, 1, 1, "the savepoint's name")
-			if err != nil {
-				return err
-			}
-			return a.restore(cmd.Context(), t, place, rest[0], batch.Txid(to), replace)
-		},
-	}
-	f.add(cmd)
-	cmd.Flags().BoolVar(&replace, "replace", false, "move the present data directory aside")
-	cmd.Flags().Uint64Var(&to, "to-txid", 0, "run the batches behind the savepoint again, up to this one")
-	return cmd
-}
-
-// restore makes a savepoint the data directory of t.
-func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, name string, to batch.Txid, replace bool) error {
-	if client, err := server.Dial(t.dir); err == nil {
-		client.Close()
-		return usagef("a daemon works in %s: stop it first", t.dir)
-	}
-	there := pebblestate.Exists(t.dir)
-	switch {
-	case there && !replace:
-		return usagef("%s holds the pipeline's data: --replace moves it aside", t.dir)
-	case to != 0 && !there:
-		return usagef("--to-txid %d needs the ledger behind the savepoint, and %s holds none", to, t.dir)
-	}
-	tmp := t.dir + ".restoring"
-	if err := os.RemoveAll(tmp); err != nil {
-		return err
-	}
-	info, err := place.Restore(ctx, name, tmp)
-	if err != nil {
-		return savepointError(err)
-	}
-	at := info.Txid
-	if there {
-		if to != 0 {
-			if err := a.forward(ctx, t, tmp, info.Txid, to); err != nil {
-				return errors.Join(err, os.RemoveAll(tmp))
-			}
-			at = to
-		}
-		if err := raiseEpoch(ctx, t, tmp); err != nil {
-			return errors.Join(err, os.RemoveAll(tmp))
-		}
-		aside := fmt.Sprintf("%s.replaced-%s", t.dir, time.Now().UTC().Format("20060102T150405.000"))
-		if err := os.Rename(t.dir, aside); err != nil {
-			return err
-		}
-		fmt.Fprintf(a.err, "%s is kept as %s\n", t.dir, aside)
-	}
-	if err := os.Rename(tmp, t.dir); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d\n", t.dir, at)
-	return nil
-}
-
-// forward runs the batches behind a restored store again, from the ledger of the present one.
-func (a *app) forward(ctx context.Context, t *target, dir string, from, to batch.Txid) error {
-	if to < from {
-		return usagef("--to-txid %d lies before the savepoint, which is of txid %d: choose an older one", to, from)
-	}
-	db, err := openAtRest(ctx, t.dir)
-	if err != nil {
-		return err
-	}
-	defer db.Close() //nolint:errcheck // nothing was written
-	_, err = replay.Verify(ctx, t.pipeline, replay.Options{Store: db, Dir: dir, Base: true, To: to})
-	if _, ok := errors.AsType[*replay.Different](err); ok {
-		return &exitError{exitDifferent, err}
-	}
-	return savepointError(err)
-}
-
-// raiseEpoch gives a restored store the epoch above the one that it replaces: what the older store has told others must
-// not look newer than what the restored one will.
-func raiseEpoch(ctx context.Context, t *target, dir string) error {
-	old, err := openAtRest(ctx, t.dir)
-	if err != nil {
-		return nil //nolint:nilerr // a damaged store is what a savepoint is for
-	}
-	was, err := old.Store().Load(ctx)
-	if err := errors.Join(err, old.Close()); err != nil {
-		return nil //nolint:nilerr // as above
-	}
-	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, Pipeline: t.pipeline.Name()})
-	if err != nil {
-		return err
-	}
-	snap, err := db.Store().Load(ctx)
-	if err == nil && was.Epoch > snap.Epoch {
-		err = db.Store().Claim(ctx, was.Epoch)
-	}
-	return errors.Join(err, db.Close())
 }

@@ -49,6 +49,8 @@ type Options struct {
 	// CreateIfMissing makes a new database in a directory that is missing or holds none. A damaged one is never
 	// replaced.
 	CreateIfMissing bool
+	// Lock is that of Dir, if the caller holds it; Close leaves it held. Nil: Open takes it.
+	Lock *Lock
 	// CacheBytes bounds the values kept in memory, and once more the table blocks.
 	CacheBytes int64
 	// MemTableBytes is how much is written before it goes from memory and log to a table.
