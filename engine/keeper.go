@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
@@ -137,20 +138,37 @@ func (h *Handle) turnedBack(gate txstate.Gate, op string, txid batch.Txid, err e
 // passGate waits at one gate, and shows that.
 func (h *Handle) passGate(ctx context.Context, gate txstate.Gate) error {
 	// What takes a moment isn't worth telling.
-	t := time.AfterFunc(gateNotice, func() { h.holdBack(gate) })
+	b := &heldBatch{gate: gate}
+	t := time.AfterFunc(gateNotice, func() { h.holdBack(b) })
 	err := gate.Pass(ctx)
 	t.Stop()
-	h.holdBack(nil)
+	h.letPass(b)
 	return err
 }
 
 // gateNotice is how long a batch is held back before that shows.
 const gateNotice = 200 * time.Millisecond
 
-func (h *Handle) holdBack(g txstate.Gate) {
+// heldBatch is one batch at one gate. Several may be held back at once: one that is to be planned, one that is to be committed.
+type heldBatch struct {
+	gate   txstate.Gate
+	passed bool // it isn't held back any more; guarded by Handle.mu
+}
+
+func (h *Handle) holdBack(b *heldBatch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.holding = g
+	if !b.passed {
+		h.holding = append(h.holding, b)
+	}
+}
+
+// letPass ends what holdBack has begun, or will only now begin, for this batch and no other.
+func (h *Handle) letPass(b *heldBatch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b.passed = true
+	h.holding = slices.DeleteFunc(h.holding, func(o *heldBatch) bool { return o == b })
 }
 
 // heldBack says why a gate keeps batches from committing.

@@ -362,6 +362,44 @@ func TestLockInDoubt(t *testing.T) {
 	}
 }
 
+// A batch that is held back keeps the pipeline from being ready, whatever others pass meanwhile.
+func TestGateIsShownForEachBatch(t *testing.T) {
+	r := newLockRun(t)
+	h := r.start()
+	r.counted(h, 5)
+	r.l.mu.Lock()
+	rec := r.records[0]
+	r.l.mu.Unlock()
+	gate := make(chan struct{})
+	rec.recorder.mu.Lock()
+	rec.gate = gate
+	rec.recorder.mu.Unlock()
+	away := func() bool { return strings.Contains(strings.Join(h.Status().Reasons, "\n"), "it is away") }
+	r.append("d\n")
+	eventually(t, "the reason", away)
+	e := r.l.lease(t, 1)
+	doubt := make(chan struct{})
+	e.mu.Lock()
+	e.doubt = doubt
+	e.mu.Unlock()
+	r.append("e\n")
+	<-e.waiting
+	eventually(t, "both reasons", func() bool {
+		return away() && strings.Contains(strings.Join(h.Status().Reasons, "\n"), "its session is in doubt")
+	})
+	e.mu.Lock()
+	e.doubt = nil
+	e.mu.Unlock()
+	close(doubt)
+	eventually(t, "the next batch is planned, and one reason left", func() bool { return len(h.Status().Reasons) == 1 })
+	if st := h.Status(); !away() || len(st.InFlight) != 2 {
+		t.Errorf("batch %d is held back, and the status is %+v", st.Txid+1, st)
+	}
+	close(gate)
+	r.counted(h, 7)
+	eventually(t, "readiness", func() bool { return len(h.Status().Reasons) == 0 })
+}
+
 // A stop doesn't wait for a lease that is in doubt.
 func TestLockDrainInDoubt(t *testing.T) {
 	r := newLockRun(t)
@@ -436,18 +474,30 @@ func TestStandby(t *testing.T) {
 // A master that is deposed may learn that from its record first: that is no end of a standby, which waits again. Where the lock still
 // stands, it is.
 func TestStandbyWhoseRecordIsTakenOver(t *testing.T) {
-	for name, take := range map[string]func(e *memoryLease, broken func()){
-		"the lease notices when it is asked": func(e *memoryLease, broken func()) {
+	told := func(t *testing.T, h *engine.Handle) {
+		t.Helper()
+		eventually(t, "the reason", func() bool { return strings.Contains(strings.Join(h.Status().Reasons, "\n"), "a later run") })
+	}
+	for name, take := range map[string]func(t *testing.T, h *engine.Handle, e *memoryLease, broken func()){
+		"the lease notices when it is asked": func(_ *testing.T, _ *engine.Handle, e *memoryLease, broken func()) {
 			e.mu.Lock()
 			e.stale = true
 			e.mu.Unlock()
 			broken()
 		},
-		"the lease notices later":  func(e *memoryLease, broken func()) { broken(); time.Sleep(100 * time.Millisecond); e.lose() },
-		"the lease notices before": func(e *memoryLease, broken func()) { e.lose(); broken() },
+		"the lease notices later": func(t *testing.T, h *engine.Handle, e *memoryLease, broken func()) {
+			broken()
+			told(t, h)
+			e.lose()
+		},
+		"the lease notices before": func(_ *testing.T, _ *engine.Handle, e *memoryLease, broken func()) {
+			e.lose()
+			broken()
+		},
 		"the lease doesn't notice": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newLockRun(t)
 			h := r.start(standby)
 			r.counted(h, 5)
@@ -460,13 +510,13 @@ func TestStandbyWhoseRecordIsTakenOver(t *testing.T) {
 			}
 			if take == nil {
 				broken()
-				eventually(t, "the reason", func() bool { return slices.Equal(h.Status().Reasons, []string{foreign.Error()}) })
+				told(t, h)
 				if err := h.Wait(); !errors.Is(err, foreign) {
 					t.Errorf("the run ended with %v", err)
 				}
 				return
 			}
-			take(r.l.lease(t, 1), broken)
+			take(t, h, r.l.lease(t, 1), broken)
 			<-r.l.turn // somebody else has it for a time
 			eventually(t, "it waits again", func() bool { st := h.Status(); return st.Role == engine.Standby && !st.Draining })
 			r.append("d\n")

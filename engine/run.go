@@ -62,7 +62,7 @@ type Handle struct {
 	txid    batch.Txid                // the last committed
 	moved   chan struct{}             // closed, and made anew, when txid rises
 	targets map[batch.Partition]int64 // of a bounded run
-	holding txstate.Gate              // what keeps a batch from committing; nil if nothing does
+	holding []*heldBatch              // batches that a gate holds back
 	role    Role
 	lock    txstate.Lock  // nil without one
 	quit    chan struct{} // of the term: closed by abandon; nil outside one

@@ -65,7 +65,7 @@ func (h *Handle) Status() Status {
 	st.Role = h.role
 	locking := h.lock != nil && h.role == Sole
 	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
-	mirrors, holding := h.mirrors, h.holding
+	mirrors, holding := h.mirrors, slices.Clone(h.holding)
 	fatal, failed := h.fatal, h.failed
 	h.mu.Unlock()
 	for _, m := range mirrors {
@@ -117,8 +117,10 @@ func (h *Handle) Status() Status {
 	if fatal != nil {
 		st.Failure, st.FailureSince, st.Failing, st.Reasons = fatal, failed, true, []string{fatal.Error()}
 	}
-	if holding != nil {
-		st.Reasons = append(st.Reasons, h.heldBack(holding))
+	for _, b := range holding {
+		if why := h.heldBack(b.gate); !slices.Contains(st.Reasons, why) {
+			st.Reasons = append(st.Reasons, why)
+		}
 	}
 	if opening != nil { // the ends that a bounded run runs to can't be asked for
 		st.Reasons = append(st.Reasons, opening.Error())
