@@ -35,9 +35,7 @@ func (r *Record) Reconcile(ctx context.Context, s txstate.Standing) error {
 		r.mu.Lock()
 		r.status.Failures[e.Code]++
 		r.mu.Unlock()
-		now := r.cfg.Now()
-		r.warned[e.Code] = now
-		r.log.Warn("ZooKeeper can't be asked what it holds; the pipeline starts, and the record is compared later", "error", e, "code", string(e.Code))
+		r.warnAs(e, "ZooKeeper can't be asked what it holds; the pipeline starts, and the record is compared later", r.cfg.Now())
 		return nil
 	}
 	return r.unreached(err)

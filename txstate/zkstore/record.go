@@ -439,7 +439,7 @@ func (r *Record) fail(err error) {
 	r.urgent = false
 	r.signal()
 	r.mu.Unlock()
-	if refuses(e) {
+	if refuses(e) || e.Kind == batch.Permanent && r.cfg.WhileAway == Stall {
 		r.breakWith(e)
 		return
 	}
@@ -473,7 +473,7 @@ func (r *Record) expired(e *batch.Error, lasted time.Duration) error {
 	return err
 }
 
-// refuses tells whether an error is a judgement, which waiting doesn't change.
+// refuses tells whether an error is a judgement on what was found, which ends a run under either policy.
 func refuses(e *batch.Error) bool {
 	return e.Kind == batch.Permanent && (e.Code == batch.CodeRecordAhead || e.Code == batch.CodeRecordForeign || e.Code == batch.CodeRecordGarbled)
 }
@@ -501,7 +501,8 @@ func (r *Record) warn(e *batch.Error, now time.Time) {
 	r.warnAs(e, what, now)
 }
 
-// warnAs logs a cause, unless it was logged shortly before, and tells whether it did. REQUIRES: r.work is held.
+// warnAs logs a cause, as an error if no retry mends it, unless it was logged shortly before, and tells whether it did.
+// REQUIRES: r.work is held.
 func (r *Record) warnAs(e *batch.Error, what string, now time.Time) bool {
 	args := []any{"error", e, "code", string(e.Code)}
 	last, ok := r.warned[e.Code]
@@ -510,6 +511,10 @@ func (r *Record) warnAs(e *batch.Error, what string, now time.Time) bool {
 		r.log.Debug(what, args...)
 		return false
 	}
-	r.log.Warn(what, args...)
+	level := hclog.Warn
+	if e.Kind == batch.Permanent {
+		level = hclog.Error
+	}
+	r.log.Log(level, what, args...)
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -696,6 +697,73 @@ func TestStallIdle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPermanent: what no retry mends ends a run that stalls at once, and is told a run that goes on as an error, once.
+func TestPermanent(t *testing.T) {
+	refusal := batch.NewError(batch.Permanent, batch.CodeConfiguration, "zookeeper", zk.ErrInvalidACL, "correct acl")
+	for _, policy := range []Policy{Continue, Stall} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				var log bytes.Buffer
+				r := open(t, f, func(c *Config) {
+					c.WhileAway = policy
+					c.Logger = hclog.New(&hclog.LoggerOptions{Output: &log})
+				})
+				f.before = func([]any) error { return refusal }
+				r.Advance(at(1))
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer cancel()
+				err := r.Pass(ctx)
+				if policy == Stall {
+					if !errors.Is(err, zk.ErrInvalidACL) || batch.KindOf(err) != batch.Permanent || r.Err() == nil {
+						t.Errorf("passed with %v, broken with %v", err, r.Err())
+					}
+					shut(t, r)
+					return
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if err != nil || r.Err() != nil {
+					t.Errorf("passed with %v, broken with %v", err, r.Err())
+				}
+				if n := strings.Count(log.String(), "[ERROR]"); n != 1 || strings.Contains(log.String(), "[WARN]") || r.Status().Failures[batch.CodeConfiguration] < 5 {
+					t.Errorf("%d errors are logged for %+v: %s", n, r.Status(), log.String())
+				}
+				f.before = nil
+				time.Sleep(time.Minute)
+				shut(t, r)
+			})
+		})
+	}
+}
+
+// TestPermanentStart: so is what a start is told.
+func TestPermanentStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.setDown(batch.NewError(batch.Permanent, batch.CodeConfiguration, "zookeeper", errors.New("the certificate is none"), "correct tls"))
+		var log bytes.Buffer
+		r := open(t, f, func(c *Config) { c.Logger = hclog.New(&hclog.LoggerOptions{Output: &log}) })
+		if err := r.Reconcile(t.Context(), history{id: store, txid: 1}.standing()); err != nil {
+			t.Errorf("a start under continue ends with %v", err)
+		}
+		r.Advance(at(1))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if strings.Count(log.String(), "[ERROR]") != 1 || strings.Contains(log.String(), "[WARN]") {
+			t.Errorf("logged: %s", log.String())
+		}
+		f.setDown(nil)
+		shut(t, r)
+		f.setDown(batch.NewError(batch.Permanent, batch.CodeConfiguration, "zookeeper", errors.New("the certificate is none"), "correct tls"))
+		r = open(t, f, func(c *Config) { c.WhileAway = Stall })
+		if err := r.Reconcile(t.Context(), history{id: store, txid: 1}.standing()); batch.KindOf(err) != batch.Permanent {
+			t.Errorf("a start under stall waits: %v", err)
+		}
+		shut(t, r)
+	})
 }
 
 // TestClose: what is outstanding is written at the end, and told if it can't be.
