@@ -41,7 +41,7 @@ func (f *importFlags) add(cmd *cobra.Command) {
 	timeoutFlag(cmd, &f.timeout)
 	f.origin.add(cmd)
 	cmd.Flags().StringVar(&f.source, "source", "", "only into this source")
-	cmd.Flags().StringSliceVar(&f.topics, "topic", nil, "only these topics")
+	cmd.Flags().StringSliceVar(&f.topics, "topic", nil, "only what the origin knows of these topics; the others begin where the source's start says")
 	cmd.Flags().BoolVar(&f.skipGone, "skip-gone", false, "where records are gone that were to be processed next, begin at the first that is there")
 	cmd.Flags().StringVar(&f.stateFormat, "state-format", storm.Plain.String(), "how values are written: plain, transactional ([txid, value]) or opaque ([txid, current, previous])")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "don't ask")
@@ -140,6 +140,9 @@ func (a *app) importInto(ctx context.Context, t *target, f *importFlags, files m
 	}
 	if err := f.origin.check(len(files) > 0); err != nil {
 		return err
+	}
+	if f.origin.from == fromStart && len(f.topics) > 0 {
+		return usagef("--topic has no meaning with --from start: every topic begins where its source's start says")
 	}
 	pl, err := t.pipeline.Plan()
 	if err != nil {
@@ -271,7 +274,9 @@ func refuseCarried(ctx context.Context, pl *plan.Plan) error {
 	return nil
 }
 
-// match brings together what the origin knows and what the sources hold.
+// match brings together what the origin knows and what the sources hold. A source that is given a position has begun: its
+// partitions without one would be taken for new, and read from their beginning. So each of its partitions is given one, also those
+// of topics that aren't wanted from the origin.
 func (f *importFlags) match(left *storm.Left, all []surveyed) ([]importMove, error) {
 	type place struct {
 		topic     string
@@ -295,9 +300,6 @@ func (f *importFlags) match(left *storm.Left, all []surveyed) ([]importMove, err
 		known := f.origin.from == fromStart
 		for j := range s.parts {
 			sv := &s.parts[j]
-			if len(f.topics) > 0 && !slices.Contains(f.topics, sv.Topic) {
-				continue
-			}
 			at := place{sv.Topic, sv.Number}
 			m := importMove{survey: sv, found: found[at], from: sv.Begin}
 			if m.found != nil {

@@ -22,6 +22,7 @@ import (
 // importScenarios run on kfake and on a real broker, each with topic t to itself.
 var importScenarios = map[string]func(*testing.T, *brokers){
 	"a group": importOfGroup, "storm-client": importOfStormClient, "gone": importOfWhatIsGone, "has run": importBesideAnOwnGroup, "running": importWhileRunning,
+	"one topic of two": importOfOneTopic,
 }
 
 func TestImport(t *testing.T) {
@@ -138,6 +139,28 @@ func importOfWhatIsGone(t *testing.T, b *brokers) {
 	other := newJob(t, b, strings.Replace(counting(""), "counting", "other", 1))
 	_, errs = other.offsets(1, "import", "--from", "kafka-group", "--group", "app", "--yes")
 	other.tells(errs, "it lies beyond the end, 8")
+}
+
+// importOfOneTopic: the topics that aren't wanted from the origin begin where the source's start says, not at their beginning.
+func importOfOneTopic(t *testing.T, b *brokers) {
+	b.topic("t", 1)
+	b.topic("t-other", 1)
+	b.fill(0, 6)
+	b.produce("t-other", "old0", "old1", "old2")
+	b.commitAs(0, 4, "")
+	j := newJob(t, b, strings.Replace(counting(", start: latest"), "topics: [t]", "topics: [t, t-other]", 1))
+	out, _ := j.offsets(0, "import", "--from", "kafka-group", "--group", "app", "--topic", "t", "--yes", "--format", "csv")
+	j.tells(out, "lines,t,0,4,2,,,group app,", "lines,t-other,0,3,0,,,the source's own start,")
+	b.produce("t-other", "new0")
+	j.run(0)
+	if got := j.counted(); got != "a4,1 a5,1 new0,1" {
+		t.Errorf("counts %s", got)
+	}
+
+	other := newJob(t, b, strings.Replace(counting(""), "counting", "other", 1))
+	other.put("rows.jsonl", "")
+	errs := other.must(2, "state", "import", "counts", filepath.Join(other.dir, "rows.jsonl"), "--from", "start", "--topic", "t", "--yes")
+	other.tells(errs, "--topic has no meaning with --from start")
 }
 
 // importBesideAnOwnGroup: an empty directory isn't believed where the pipeline's group holds its txid.
