@@ -54,6 +54,13 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
+// Confirming is a Lease that can be asked afresh.
+type Confirming interface {
+	Lease
+	// Confirm is Pass, except that it waits for an answer to a question asked after the call: it doesn't rely on the clock.
+	Confirm(ctx context.Context) error
+}
+
 // Leased is a Mirror that can write under a lease.
 type Leased interface {
 	Mirror

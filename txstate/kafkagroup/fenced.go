@@ -38,7 +38,9 @@ func TransactionalID(pipeline, source string) string {
 // after us has the brokers refuse what we still send, however late it arrives.
 //
 // The first claim is unconditional, and made under the lease. Every later one (after a failure, to settle what
-// hung) is conditional on the producer's epoch as we know it: it doesn't take the producer back from a successor.
+// hung) is conditional on the producer's epoch as we know it: it doesn't take the producer back from a successor. A predecessor's
+// first claim, however, may land after ours, long after its lease was lost. Whoever is fenced therefore has the lease confirmed
+// afresh: who still holds it has no successor, and claims without condition again; who doesn't is deposed for good.
 type fence struct {
 	lease    txstate.Lease
 	id       string // transactional
@@ -70,36 +72,57 @@ func (f *fence) claim(ctx context.Context, client *kgo.Client) error {
 	if err := f.pass(ctx); err != nil || f.settled {
 		return err
 	}
-	return f.unsettled(ctx, func() error {
-		req := kmsg.NewPtrInitProducerIDRequest()
-		req.TransactionalID = &f.id
-		req.TransactionTimeoutMillis = int32(txnTimeout.Milliseconds())
-		req.ProducerID, req.ProducerEpoch = f.producer, f.epoch
-		if f.producer < 0 {
-			req.ProducerEpoch = -1
-		}
-		resp, err := req.RequestWith(ctx, client)
-		if err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-		}
-		switch {
-		case f.producer >= 0 && isFenced(err):
-			f.deposed = fmt.Errorf("%w (transactional id %s): %w", errDeposed, f.id, err)
-			return f.deposed
-		case errors.Is(err, kerr.InvalidProducerIDMapping):
+	err := f.unsettled(ctx, func() error { return f.init(ctx, client) })
+	if f.producer < 0 || !isFenced(err) {
+		return err
+	}
+	switch cerr := f.confirm(ctx); {
+	case batch.CodeOf(cerr) == batch.CodeLockLost:
+		f.deposed = fmt.Errorf("%w (transactional id %s): %w", errDeposed, f.id, err)
+		return f.deposed
+	case cerr != nil:
+		return cerr
+	}
+	f.producer = -1
+	return f.unsettled(ctx, func() error { return f.init(ctx, client) })
+}
+
+// init asks for the producer once: on condition of its epoch, or without one if none is known.
+func (f *fence) init(ctx context.Context, client *kgo.Client) error {
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID = &f.id
+	req.TransactionTimeoutMillis = int32(txnTimeout.Milliseconds())
+	req.ProducerID, req.ProducerEpoch = f.producer, f.epoch
+	if f.producer < 0 {
+		req.ProducerEpoch = -1
+	}
+	resp, err := req.RequestWith(ctx, client)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		if errors.Is(err, kerr.InvalidProducerIDMapping) {
 			f.producer = -1 // the brokers have forgotten the id
-			return err
-		case err != nil:
-			return err
 		}
-		f.producer, f.epoch, f.settled = resp.ProducerID, resp.ProducerEpoch, true
-		return nil
-	})
+		return err
+	}
+	f.producer, f.epoch, f.settled = resp.ProducerID, resp.ProducerEpoch, true
+	return nil
 }
 
 // pass waits until the lease lets something be written.
-func (f *fence) pass(ctx context.Context) error {
-	err := f.lease.Pass(ctx)
+func (f *fence) pass(ctx context.Context) error { return unconfirmed(f.lease.Pass(ctx)) }
+
+// confirm is pass, and doesn't rely on what was confirmed before.
+func (f *fence) confirm(ctx context.Context) error {
+	if l, ok := f.lease.(txstate.Confirming); ok {
+		return unconfirmed(l.Confirm(ctx))
+	}
+	return f.pass(ctx)
+}
+
+// unconfirmed names a lease's answer that is none.
+func unconfirmed(err error) error {
 	if _, ok := errors.AsType[*batch.Error](err); err == nil || ok {
 		return err
 	}

@@ -22,6 +22,7 @@ type lease struct {
 	mu    sync.Mutex
 	doubt bool
 	err   error
+	fresh []error // what is answered to those who ask afresh, before what Pass says; errTestLost stays
 	moved chan struct{}
 }
 
@@ -49,6 +50,29 @@ func (l *lease) Pass(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func (l *lease) Confirm(ctx context.Context) error {
+	l.mu.Lock()
+	var err error
+	if len(l.fresh) > 0 {
+		err, l.fresh = l.fresh[0], l.fresh[1:]
+	}
+	if errors.Is(err, errTestLost) {
+		l.err = err
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return l.Pass(ctx)
+}
+
+// staleLease is one that is lost, and doesn't know yet.
+func staleLease() *lease {
+	l := newTestLease()
+	l.fresh = []error{errTestLost}
+	return l
 }
 
 var errTestLost = batch.NewError(batch.Permanent, batch.CodeLockLost, "lock", errors.New("the session has ended"), "start again")
@@ -141,7 +165,7 @@ func TestFencedDeposed(t *testing.T) {
 		t.Run(refused.Message, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				m := w.mirror()
-				m.Under(newTestLease())
+				m.Under(staleLease())
 				m.Committed(3, 2, at(3, 20, 20, 20))
 				time.Sleep(time.Second)
 				w.want("0:20@3 1:20@3 2:20@3")
@@ -178,6 +202,48 @@ func TestFencedDeposed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A predecessor's claim lands after ours, and has us fenced: as soon as the lease is confirmed, the producer is claimed anew.
+func TestFencedByALateClaim(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newTestLease()
+		l.fresh = []error{context.DeadlineExceeded, batch.NewError(batch.Transient, batch.CodeZKRefused, "lock", errors.New("away"), "wait")}
+		m := w.mirror()
+		m.Under(l)
+		m.Committed(3, 2, at(3, 20, 20, 20))
+		time.Sleep(time.Second)
+		w.want("0:20@3 1:20@3 2:20@3")
+		late := &fence{lease: newTestLease(), id: TransactionalID(pipeline, source), producer: -1}
+		if err := late.claim(context.Background(), w.client()); err != nil {
+			t.Fatal(err)
+		}
+		var onCondition, without int
+		w.fake.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			w.fake.KeepControl()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if r.(*kmsg.InitProducerIDRequest).ProducerID < 0 {
+				without++
+				return nil, nil, false
+			}
+			onCondition++ // a broker refuses an epoch that is past, the fake one doesn't
+			resp := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+			resp.ErrorCode = kerr.ProducerFenced.Code
+			return resp, nil, true
+		})
+		m.Committed(4, 2, at(4, 30, 30, 30))
+		time.Sleep(time.Minute)
+		w.want("0:30@4 1:30@4 2:30@4")
+		if st := m.Status(); st.Err != nil || st.Txid != 4 || st.Pending || st.Failures[batch.CodeZKNoAnswer] != 1 || st.Failures[batch.CodeZKRefused] != 1 {
+			t.Errorf("status %+v", st)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if onCondition != 3 || without != 1 {
+			t.Errorf("the producer was claimed %d times on condition and %d times without, want 3 and 1", onCondition, without)
+		}
+	})
 }
 
 // A failure in the middle leaves nothing behind: the producer is claimed again, on condition, and everything is written.
