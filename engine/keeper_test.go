@@ -285,6 +285,42 @@ func TestGateAtStop(t *testing.T) {
 	}
 }
 
+// TestFreshAgain: what was to start over and ended before its first batch committed starts over all the same; what ended later
+// doesn't.
+func TestFreshAgain(t *testing.T) {
+	r := newMirrorRun(t)
+	fresh := func(rec *recorder) *engine.Handle {
+		h, err := engine.Start(t.Context(), r.keptPipeline(keeper{rec}), engine.Options{DataDir: r.dir, Fresh: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	for again := range 2 {
+		rec := newRecorder()
+		rec.gate = make(chan struct{})
+		rec.carried = []txstate.Carried{{Txid: 4, Epoch: 1}}
+		h := fresh(rec)
+		<-rec.waiting // the store holds positions, and a batch at work
+		h.Drain()
+		if err := h.Wait(); err != nil || !rec.rewind {
+			t.Errorf("started over, again %d: %v, rewind %v", again, err, rec.rewind)
+		}
+		if s := rec.standings[0]; s.Empty != (again == 0) || s.Txid != 0 {
+			t.Errorf("again %d: the store is held against the record as %+v", again, s)
+		}
+	}
+	if err := r.kept(newRecorder()); err != nil {
+		t.Fatal(err)
+	}
+	rec := newRecorder()
+	h := fresh(rec)
+	h.Drain()
+	if err := h.Wait(); err != nil || rec.rewind {
+		t.Errorf("with batches that have committed: %v, rewind %v", err, rec.rewind)
+	}
+}
+
 // TestBroken: a run that its recorder breaks ends with the recorder's error, though no batch is there to fail, or held back.
 func TestBroken(t *testing.T) {
 	for _, held := range []bool{false, true} {

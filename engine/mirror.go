@@ -110,10 +110,17 @@ func (h *Handle) guard(ctx context.Context, db *pebblestate.DB) error {
 	if err != nil {
 		return err
 	}
-	if emptyStore(&snap) {
-		err = h.guardEmpty(ctx)
-	} else if h.o.Fresh {
+	switch {
+	case h.o.Fresh && snap.Txid == 0:
+		// Also where an earlier start over has ended before its first batch committed: what the mirrors hold may still be of the
+		// run before that.
+		for _, m := range h.mirrors {
+			m.Rewind()
+		}
+	case h.o.Fresh:
 		h.log.Warn("the data directory is not empty: the pipeline goes on where it stands, nothing starts over", "data", h.dir, "txid", uint64(snap.Txid))
+	case emptyStore(&snap):
+		err = h.guardEmpty(ctx)
 	}
 	if err != nil {
 		return err
@@ -121,13 +128,9 @@ func (h *Handle) guard(ctx context.Context, db *pebblestate.DB) error {
 	return h.reconcile(ctx, db, &snap)
 }
 
-// guardEmpty is the guard of an empty store.
+// guardEmpty is the guard of an empty store that isn't to start over.
 func (h *Handle) guardEmpty(ctx context.Context) error {
 	for _, m := range h.mirrors {
-		if h.o.Fresh {
-			m.Rewind()
-			continue
-		}
 		carried, err := m.Carried(ctx)
 		switch {
 		case batch.CodeOf(err) == batch.CodeUnauthorized && err != nil:
