@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,6 +108,10 @@ streams:
 	w.finds(w.doctor(0), "warn", record, "record_garbled", "written anew by the next run")
 	w.data = filepath.Join(w.dir, "empty")
 	w.finds(w.doctor(1), "error", record, "record_garbled", "")
+	children, _, err := conn.Children(root + "/trident/words")
+	if slices.Sort(children); err != nil || !slices.Equal(children, []string{"record", "sources"}) {
+		t.Errorf("doctor leaves %q, %v", children, err)
+	}
 	if all := get(); all[0] != "{oops" || all[1] != newer[1] {
 		t.Errorf("doctor wrote the record: %q", all)
 	}

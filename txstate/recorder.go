@@ -37,7 +37,7 @@ type Recorder interface {
 	// Reconcile holds what is kept against the store, before anything else is told. A permanent error means that the run
 	// must not go on: what is kept is newer than the store, or somebody else's, and is left as it is. A transient one, that it
 	// can't be told yet and the run must wait. nil: it may go on; if the server couldn't be asked, that is made up for later,
-	// and Broken tells what is found then.
+	// and Broken tells what is found then. It writes nothing.
 	Reconcile(ctx context.Context, s Standing) error
 	// Advance hands over where the store stands: at the start, then after each batch. It doesn't block; the latest
 	// wins. The recorder may keep the positions and must not change them.

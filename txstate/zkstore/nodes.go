@@ -244,10 +244,7 @@ func (r *Record) apply(ctx context.Context, there map[string]held, mine map[stri
 			size += all[n].size()
 			n++
 		}
-		var ops []any
-		if r.cfg.Guard != nil {
-			ops = r.cfg.Guard()
-		}
+		ops := r.guard()
 		for _, c := range all[:n] {
 			ops = append(ops, c.op)
 			// Whatever becomes of the request: what it would leave is ours.
@@ -259,10 +256,7 @@ func (r *Record) apply(ctx context.Context, there map[string]held, mine map[stri
 			}
 		}
 		if err := r.conn.Multi(ctx, ops...); err != nil {
-			if isConflict(err) {
-				return fmt.Errorf("%w: %w", errChanged, err)
-			}
-			return err
+			return changedOr(err)
 		}
 		for _, c := range all[:n] {
 			if c.gone {
@@ -279,20 +273,42 @@ func (r *Record) apply(ctx context.Context, there map[string]held, mine map[stri
 	return nil
 }
 
-// keepGarbled keeps beside a node what couldn't be read of it.
-func (r *Record) keepGarbled(ctx context.Context, nodes map[string]held) error {
-	for _, name := range names(nodes) {
-		if len(nodes[name].data) == 0 {
+// guard is what each request begins with that writes.
+func (r *Record) guard() []any {
+	if r.cfg.Guard == nil {
+		return nil
+	}
+	return r.cfg.Guard()
+}
+
+// changedOr tells a request that found something else than was read from one that failed.
+func changedOr(err error) error {
+	if isConflict(err) {
+		return fmt.Errorf("%w: %w", errChanged, err)
+	}
+	return err
+}
+
+// keepGarbled keeps beside each node that is about to be written over what couldn't be read of it. REQUIRES: r.work is held.
+func (r *Record) keepGarbled(ctx context.Context) error {
+	if len(r.garbled) == 0 {
+		return nil
+	}
+	for _, name := range names(r.garbled) {
+		node := r.garbled[name]
+		if len(node.data) == 0 {
 			continue
 		}
-		beside := garbledName(name, nodes[name].mzxid)
-		err := r.conn.Multi(ctx, &zk.CreateRequest{Path: r.base + "/" + beside, Data: nodes[name].data, Acl: r.cfg.ACL})
+		beside := garbledName(name, node.mzxid)
+		err := r.conn.Multi(ctx, append(r.guard(), &zk.CreateRequest{Path: r.base + "/" + beside, Data: node.data, Acl: r.cfg.ACL})...)
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) { // kept before
-			return err
+			return changedOr(err)
 		}
 		r.log.Warn("what a node in ZooKeeper holds can't be read; it is kept beside it, and the node is written anew",
 			"node", r.full(name), "kept", r.full(beside), "code", string(batch.CodeRecordGarbled))
 	}
+	r.garbled = nil
+	r.count(batch.CodeRecordGarbled)
 	return nil
 }
 

@@ -59,6 +59,7 @@ type Record struct {
 
 	there   map[string]held // what ZooKeeper holds, as far as known
 	known   bool            // there was read, and no failure came since
+	garbled map[string]held // what of there can't be read and isn't kept beside yet
 	mine    map[string]mark
 	round   uint64 // the latest wanted.seq that was written
 	roundAt time.Time
@@ -342,7 +343,10 @@ func (r *Record) attempt(ctx context.Context, s *txstate.Standing, p *txstate.Po
 		if err := r.look(ctx, s, rewind); err != nil {
 			return err
 		}
-		err := r.apply(ctx, r.there, r.mine, r.changes(r.there, &want, false))
+		err := r.keepGarbled(ctx)
+		if err == nil {
+			err = r.apply(ctx, r.there, r.mine, r.changes(r.there, &want, false))
+		}
 		if err == nil {
 			return nil
 		}
@@ -357,7 +361,7 @@ func (r *Record) attempt(ctx context.Context, s *txstate.Standing, p *txstate.Po
 	}
 }
 
-// look reads and judges what is there, unless that is known. REQUIRES: r.work is held.
+// look reads and judges what is there, unless that is known. It writes nothing. REQUIRES: r.work is held.
 func (r *Record) look(ctx context.Context, s *txstate.Standing, rewind bool) error {
 	if r.known {
 		return nil
@@ -380,13 +384,7 @@ func (r *Record) look(ctx context.Context, s *txstate.Standing, rewind bool) err
 		r.log.Warn("somebody has changed nodes in ZooKeeper; they are written again", "nodes", trimmed(f.changed), "code", string(batch.CodeRecordForeign))
 		r.count(batch.CodeRecordForeign)
 	}
-	if len(f.garbled) > 0 {
-		r.count(batch.CodeRecordGarbled)
-		if err := r.keepGarbled(ctx, f.garbled); err != nil {
-			return err
-		}
-	}
-	r.there, r.known = there, true
+	r.there, r.garbled, r.known = there, f.garbled, true
 	return nil
 }
 

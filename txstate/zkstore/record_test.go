@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -374,6 +375,50 @@ func TestLostReply(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGarbledIsKeptByTheWrite: judging writes nothing; what can't be read is kept beside just before it is written over, on the
+// same condition.
+func TestGarbledIsKeptByTheWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.put(base+"/record", "{]")
+		f.put(base+"/lock/holder", "")
+		f.put(base+"/sources/lines/0000", "?")
+		before := f.paths(base)
+		r := open(t, f, func(c *Config) {
+			c.Guard = func() []any { return []any{&zk.CheckVersionRequest{Path: base + "/lock/holder"}} }
+		})
+		for range 2 {
+			if err := r.Reconcile(t.Context(), history{id: store, txid: 1}.standing()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := f.paths(base); !slices.Equal(got, before) || f.multi != 0 || len(r.Status().Failures) != 0 {
+			t.Errorf("judging leaves %q after %d requests, and counts %v", got, f.multi, r.Status().Failures)
+		}
+		f.put(base+"/lock/holder", "another process")
+		r.Advance(at(1))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := f.paths(base); !slices.Equal(got, before) || f.multi != 0 {
+			t.Errorf("without the lock it leaves %q after %d requests", got, f.multi)
+		}
+		f.mu.Lock()
+		f.nodes[base+"/lock/holder"].version = 0
+		f.mu.Unlock()
+		time.Sleep(time.Minute)
+		shut(t, r)
+		var kept []string
+		for _, p := range f.paths(base) {
+			if isGarbledName(path.Base(p)) {
+				kept = append(kept, f.get(base+"/"+p))
+			}
+		}
+		if !slices.Equal(kept, []string{"{]", "?"}) || f.found(t).Committed.Txid != 1 || r.Status().Failures[batch.CodeRecordGarbled] != 1 {
+			t.Errorf("kept %q, status %+v", kept, r.Status())
+		}
+	})
 }
 
 // TestMeddling: what somebody does to the nodes while a run writes them.
