@@ -87,6 +87,13 @@ func (a *app) exportGroup(ctx context.Context, pl *plan.Plan, st *standing, grou
 		}
 	}
 	env := plan.Env{Logger: hclog.NewNullLogger()}
+	var kept []string // the groups that the running pipeline writes, whichever source they are of
+	if st.running {
+		var err error
+		if kept, err = ownGroups(ctx, pl, env); err != nil {
+			return err
+		}
+	}
 	done := 0
 	for _, s := range pl.Sources {
 		if s.Exporter == nil || source != "" && s.ID != source {
@@ -96,20 +103,8 @@ func (a *app) exportGroup(ctx context.Context, pl *plan.Plan, st *standing, grou
 		if err != nil {
 			return err
 		}
-		if st.running && s.Mirror != nil {
-			own, err := s.Mirror(env)
-			if err != nil {
-				return errors.Join(err, closeMirror(ctx, m))
-			}
-			if own != nil {
-				same := own.Name() == m.Name()
-				if err := closeMirror(ctx, own); err != nil || same {
-					if same {
-						err = errExportRunning(pl, m.Name())
-					}
-					return errors.Join(err, closeMirror(ctx, m))
-				}
-			}
+		if name := groupOf(m, s); slices.Contains(kept, name) {
+			return errors.Join(errExportRunning(pl, name), closeMirror(ctx, m))
 		}
 		if err := a.export(ctx, m, st, st.of(s.ID, false)); err != nil {
 			return err
@@ -120,6 +115,33 @@ func (a *app) exportGroup(ctx context.Context, pl *plan.Plan, st *standing, grou
 		return usagef("pipeline %s has no such source that reads Kafka: there is nothing for a consumer group", pl.Name)
 	}
 	return nil
+}
+
+// ownGroups are the names of the groups that the sources of a pipeline write.
+func ownGroups(ctx context.Context, pl *plan.Plan, env plan.Env) ([]string, error) {
+	var names []string
+	for _, s := range pl.Sources {
+		if s.Mirror == nil {
+			continue
+		}
+		m, err := s.Mirror(env)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil {
+			continue
+		}
+		names = append(names, groupOf(m, s))
+		if err := closeMirror(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// groupOf is what a mirror of s writes to, whichever source it is of.
+func groupOf(m txstate.Mirror, s *plan.Source) string {
+	return strings.TrimSuffix(m.Name(), ", source "+s.ID)
 }
 
 // oneReader refuses to write two sources' offsets of one topic over each other.

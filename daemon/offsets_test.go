@@ -597,6 +597,26 @@ streams:
 	if a, c, d := b.groupHolds(ownGroup), b.groupHolds("second"), b.groupHolds("third"); a != 10 || c != 10 || d != 10 {
 		t.Errorf("the groups hold %d, %d and %d", a, c, d)
 	}
+
+	// While it runs no group that it writes is written, also not for another of its sources.
+	stop := j.start()
+	j.await10(func() bool { st, ok := j.status(); return ok && st.Ready })
+	for source, group := range map[string]string{"lines": "second", "others": ownGroup} {
+		_, errs := j.offsets(1, "export", "--to", "group:"+group, "--source", source)
+		j.tells(errs, "is running and keeps kafka group "+group)
+	}
+	if code, log := stop(); code != 0 {
+		t.Errorf("exit %d\n%s", code, log)
+	}
+	j.rewrite(b, text(", group: \"off\""))
+	stop = j.start()
+	j.await10(func() bool { st, ok := j.status(); return ok && st.Ready })
+	_, errs = j.offsets(1, "export", "--to", "group", "--source", "others") // which has the name of the other's
+	j.tells(errs, "is running and keeps kafka group "+ownGroup)
+	j.offsets(0, "export", "--to", "group:second", "--source", "others")
+	if code, log := stop(); code != 0 {
+		t.Errorf("exit %d\n%s", code, log)
+	}
 	b.forget("second", "third")
 }
 
