@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,19 +133,27 @@ func (h *Handle) guard(ctx context.Context, db *pebblestate.DB) error {
 func (h *Handle) guardEmpty(ctx context.Context) error {
 	for _, m := range h.mirrors {
 		carried, err := m.Carried(ctx)
-		switch {
-		case batch.CodeOf(err) == batch.CodeUnauthorized && err != nil:
-			// Who may not read it hasn't written it. That nothing can be written either is told later, by the mirror.
-			h.log.Warn("whether the pipeline has run before can't be asked", "mirror", m.Name(), "error", err)
-			continue
-		case err != nil:
-			return err
+		if err != nil {
+			return h.unasked(m.Name(), err)
 		}
 		if err := h.missing(m.Name(), carried); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unasked completes the failure of asking a mirror what it holds. Who may not read it now may have written it: rights are revoked.
+func (h *Handle) unasked(mirror string, err error) error {
+	e, ok := errors.AsType[*batch.Error](err)
+	if !ok || e.Code != batch.CodeUnauthorized {
+		return err
+	}
+	c := *e
+	c.Op, c.Pipeline = "start", h.plan.Name
+	c.Err = fmt.Errorf("the data directory %s is empty, and whether the pipeline has run before can't be told from %s: %w", h.dir, mirror, e.Err)
+	c.Remedy = strings.TrimPrefix(e.Remedy+"; or, if it has never run or is to start over, begin with --fresh: that doesn't ask", "; ")
+	return &c
 }
 
 // missing is the refusal to start over what a mirror holds, nil if that is nothing.

@@ -202,8 +202,7 @@ func TestEmptyStoreIsDoubted(t *testing.T) {
 	}
 }
 
-// TestDoubtsAreSettled: a mirror that is away is asked again, one that refuses to answer doesn't keep the pipeline
-// from starting, and a txid of 0 is no sign of a run.
+// TestDoubtsAreSettled: a mirror that is away, or refuses to answer, is asked again, and a txid of 0 is no sign of a run.
 func TestDoubtsAreSettled(t *testing.T) {
 	away := batch.NewError(batch.Transient, batch.CodeUnavailable, "mirror", errors.New("away"), "")
 	denied := batch.NewError(batch.Transient, batch.CodeUnauthorized, "mirror", errors.New("denied"), "")
@@ -212,7 +211,7 @@ func TestDoubtsAreSettled(t *testing.T) {
 		asked int
 	}{
 		"away":    {&mirror{refused: []error{away, away}}, 3},
-		"denied":  {&mirror{refused: []error{denied}}, 1},
+		"denied":  {&mirror{refused: []error{denied}}, 2},
 		"unmoved": {&mirror{carried: []txstate.Carried{{Next: 5}}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,6 +225,35 @@ func TestDoubtsAreSettled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDenied: who may not read a mirror may have written it before. An empty store doesn't start beside it, and says what to do.
+func TestDenied(t *testing.T) {
+	denied := batch.NewError(batch.Transient, batch.CodeUnauthorized, "mirror", errors.New("denied"), "grant it")
+	m := &mirror{refused: slices.Repeat([]error{denied}, 1000)}
+	r := newMirrorRun(t)
+	p := engine.New("test")
+	countWords(engine.From(p, "lines", mirrored{Source: file.Paths(r.file), m: m}, codec.String()), "counts")
+	h, err := engine.Start(t.Context(), p, engine.Options{DataDir: filepath.Join(r.dir, "data")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *batch.Error
+	eventually(t, "the refusal", func() bool { return errors.As(h.Status().Failure, &e) })
+	if !errors.Is(e, denied.Err) || e.Code != batch.CodeUnauthorized || e.Pipeline != "test" || !strings.Contains(e.Error(), "is empty, and whether the pipeline has run before") ||
+		!strings.HasPrefix(e.Remedy, "grant it; or, ") || !strings.Contains(e.Remedy, "--fresh") {
+		t.Errorf("refused with %v; %s", e, e.Remedy)
+	}
+	h.Drain()
+	if err := h.Wait(); err != nil {
+		t.Errorf("a drained start: %v", err)
+	}
+	r.told(m)
+	over := &mirror{refused: slices.Repeat([]error{denied}, 1000)}
+	if err := r.run(over, fresh); err != nil {
+		t.Fatal(err)
+	}
+	r.told(over, "0: 0", "1: 5")
 }
 
 // TestMirrorOfAFailedStart: a start that fails, or that is stopped while it waits, closes the mirrors.
