@@ -44,7 +44,7 @@ func explain(group string, err error) (code batch.Code, text, remedy string) {
 	case kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.FencedInstanceID,
 		kerr.FencedMemberEpoch, kerr.StaleMemberEpoch, kerr.UnreleasedInstanceID:
 		return batch.CodeGroupMembers, "the group has members, and a broker takes offsets from members only",
-			"end the consumers in the group, or give the pipeline a group of its own (group: NAME); batches go on meanwhile"
+			membersRemedy
 	case kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed:
 		return batch.CodeUnauthorized, "this user may not read or write the group's offsets",
 			fmt.Sprintf("grant the user Read on group %s, or switch the mirror off (group: off)", group)

@@ -154,7 +154,7 @@ func (*fence) unsettled(ctx context.Context, send func() error) error {
 	}
 }
 
-// transaction has write commit offsets, all or none. After a failure the producer must be claimed again.
+// transaction has write commit offsets, all or none, to a group without members. After a failure the producer must be claimed again.
 func (f *fence) transaction(ctx context.Context, client *kgo.Client, group string, write func() error) (err error) {
 	defer func() {
 		if err != nil {
@@ -162,6 +162,9 @@ func (f *fence) transaction(ctx context.Context, client *kgo.Client, group strin
 		}
 	}()
 	if err := f.pass(ctx); err != nil {
+		return err
+	}
+	if err := unshared(ctx, client, group); err != nil {
 		return err
 	}
 	err = f.unsettled(ctx, func() error {

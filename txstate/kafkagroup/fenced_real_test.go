@@ -193,3 +193,46 @@ func TestRealLateClaimIsOvercome(t *testing.T) {
 		t.Errorf("the group holds %v", got)
 	}
 }
+
+// A broker lets a transaction write over the offsets of a group's members; the mirror doesn't.
+func TestRealMembersKeepTheirOffsets(t *testing.T) {
+	k := testenv.Kafka(t)
+	for name, opts := range map[string][]kgo.Opt{"classic": nil, "assigned by the brokers": {kgo.ServerSideBalancer()}} {
+		t.Run(name, func(t *testing.T) {
+			topic, group, pipeline := k.Topic(t, "fenced", nParts, nil), testenv.Unique("fenced"), testenv.Unique("words")
+			consumer, err := kgo.NewClient(append(opts, kgo.SeedBrokers(k.Brokers()...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer consumer.Close()
+			mine := map[string]map[int32]kgo.EpochOffset{topic: {0: {Epoch: -1, Offset: 3}, 1: {Epoch: -1, Offset: 3}, 2: {Epoch: -1, Offset: 3}}}
+			await(t, "the consumer has joined, and has committed", func() bool {
+				member, _ := consumer.GroupMetadata()
+				ok := member != ""
+				consumer.CommitOffsetsSync(t.Context(), mine, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+					ok = ok && err == nil && len(resp.Topics) == 1
+					for _, rt := range resp.Topics {
+						for _, p := range rt.Partitions {
+							ok = ok && p.ErrorCode == 0
+						}
+					}
+				})
+				return ok
+			})
+			m := realMirror(t, k, topic, group, pipeline, newTestLease())
+			m.Committed(1, 1, positionsOf(topic, 1, 20, 20, 20))
+			await(t, "the group is refused several times", func() bool { return m.Status().Failures[batch.CodeGroupMembers] > 2 })
+			if st := m.Status(); batch.CodeOf(st.Err) != batch.CodeGroupMembers || st.Txid != 0 {
+				t.Errorf("status %+v", st)
+			}
+			if got := heldBy(t, k, group, topic); got != [nParts]int64{3, 3, 3} {
+				t.Errorf("the consumer's offsets are overwritten: %v", got)
+			}
+			consumer.Close()
+			await(t, "the group is taken over", func() bool { return m.Status().Txid == 1 })
+			if got := heldBy(t, k, group, topic); got != [nParts]int64{20, 20, 20} {
+				t.Errorf("the group holds %v", got)
+			}
+		})
+	}
+}

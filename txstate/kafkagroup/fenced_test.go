@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tridentd/tridentd/batch"
@@ -267,6 +269,39 @@ func TestFencedRecovers(t *testing.T) {
 				}
 				if n := w.log.count("another process"); n != 0 {
 					t.Errorf("our own half-written offsets are taken for somebody else's:\n%s", w.log)
+				}
+				w.closed(m)
+			})
+		})
+	}
+}
+
+// A consumer's offsets are its own under a lock as well, though a broker would let a transaction write over them.
+func TestFencedMember(t *testing.T) {
+	for name, opts := range map[string][]kgo.Opt{"classic": nil, "assigned by the brokers": {kgo.ServerSideBalancer()}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				m := w.mirror(func(c *Config) { c.RetryMax = 2 * time.Second })
+				m.Under(newTestLease())
+				if opts == nil {
+					m.Committed(1, 1, at(1, 5, 5, 5))
+					time.Sleep(time.Second)
+				}
+				consumer := w.client(append(opts, kgo.ClientID("intruder"), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())...)
+				time.Sleep(10 * time.Second)
+				before := w.show()
+				m.Committed(2, 1, at(2, 9, 9, 9))
+				time.Sleep(10 * time.Second)
+				w.want(before)
+				st := m.Status()
+				if batch.CodeOf(st.Err) != batch.CodeGroupMembers || st.Failures[batch.CodeGroupMembers] < 3 || !strings.Contains(st.Err.Error(), "intruder") {
+					t.Errorf("status %+v", st)
+				}
+				consumer.Close()
+				time.Sleep(3 * time.Second)
+				w.want("0:9@2 1:9@2 2:9@2")
+				if n := w.log.count("[WARN]"); n != 1 {
+					t.Errorf("%d warnings:\n%s", n, w.log)
 				}
 				w.closed(m)
 			})
