@@ -136,7 +136,7 @@ func (f *fake) Multi(_ context.Context, ops ...any) error {
 			switch {
 			case n == nil:
 				err = zk.ErrNoNode
-			case n.version != op.Version:
+			case op.Version >= 0 && n.version != op.Version:
 				err = zk.ErrBadVersion
 			default:
 				nodes[at] = &fakeNode{data: op.Data, version: n.version + 1, mzxid: f.zxid}

@@ -59,8 +59,9 @@ func judge(ctx context.Context, path, pipeline string, s *txstate.Standing, foun
 		at, found.Committed.Chain, chainText(chain), found.Store, stamp(found.Written)), remedyAhead)
 }
 
-const remedyAhead = "choose the directory that holds the data (--data), or restore it from a savepoint or a copy; to go on from this store all the same, " +
-	"write its positions there on purpose: tridentd offsets export FILE --to zookeeper"
+// remedyAhead names the export before anything else is restored: the store is most often behind because a savepoint was.
+const remedyAhead = "if this store was put back on purpose, as by a restored savepoint, write its positions there first: tridentd offsets export FILE --to zookeeper; " +
+	"if it wasn't, choose the directory that holds the data (--data), or restore a savepoint that isn't older"
 
 func foreign(path, pipeline, text, remedy string) *batch.Error {
 	e := batch.NewError(batch.Permanent, batch.CodeRecordForeign, "record", fmt.Errorf("ZooKeeper's node %s is somebody else's: %s", path, text), remedy)

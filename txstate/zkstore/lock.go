@@ -76,12 +76,21 @@ type Lock struct {
 	queued   *queued // the node that waits or holds; nil: none
 	attempts int     // nodes that were made, or may have been
 	lease    *Lease
+	watched  watched // the node before ours
 }
 
 // queued is a node of ours.
 type queued struct {
 	name    string // below dir
 	session int64  // that it ends with
+}
+
+// watched is a node whose removal we are told of. Clients keep each watch that was asked for until it fires, so that a node is
+// watched once.
+type watched struct {
+	name    string // below dir
+	session int64  // that the watch ends with
+	gone    <-chan zk.Event
 }
 
 var _ txstate.Lock = (*Lock)(nil)
@@ -245,12 +254,12 @@ func (l *Lock) queue(ctx context.Context) (*queued, error) {
 		name = all[i]
 	}
 	// Which session it hangs on is what the server says, not what we believe to have.
-	ok, stat, _, err := l.conn.ExistsW(ctx, l.dir+"/"+name)
+	_, stat, err := l.conn.Get(ctx, l.dir+"/"+name)
 	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil //nolint:nilnil // gone already, by its session's end or by hand
 	case err != nil:
 		return nil, err
-	case !ok:
-		return nil, nil //nolint:nilnil // gone already, by its session's end or by hand
 	}
 	q = &queued{name: name, session: stat.EphemeralOwner}
 	l.mu.Lock()
@@ -321,8 +330,8 @@ func (l *Lock) ask(ctx context.Context, first string) (string, error) {
 
 // await returns when the node before ours has gone, or when it is time to look again.
 func (l *Lock) await(ctx context.Context, before string) error {
-	ok, _, gone, err := l.conn.ExistsW(ctx, l.dir+"/"+before)
-	if err != nil || !ok {
+	gone, err := l.watch(ctx, before)
+	if err != nil || gone == nil {
 		return err
 	}
 	// A watch may die with its session, and our own node may be removed by hand.
@@ -330,11 +339,38 @@ func (l *Lock) await(ctx context.Context, before string) error {
 	defer t.Stop()
 	select {
 	case <-gone:
+		l.unwatch()
 	case <-t.C:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// watch returns a channel that something comes from when the node before ours is removed or changed, or when the session ends; nil if
+// it is gone.
+func (l *Lock) watch(ctx context.Context, before string) (<-chan zk.Event, error) {
+	session := l.conn.Session().ID // before the request: at worst it is watched once more
+	l.mu.Lock()
+	w := l.watched
+	l.mu.Unlock()
+	if w.gone != nil && w.name == before && w.session == session {
+		return w.gone, nil
+	}
+	ok, _, gone, err := l.conn.ExistsW(ctx, l.dir+"/"+before)
+	if err != nil || !ok {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watched = watched{name: before, session: session, gone: gone}
+	return gone, nil
+}
+
+func (l *Lock) unwatch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watched = watched{}
 }
 
 // take makes us the holder. The write goes through the leader, so that it succeeds only if the node, and with it the session,
