@@ -301,8 +301,9 @@ func (h *Handle) resumed(x *exec.Executor) {
 }
 
 // ExportRecord writes where the store of a pipeline at rest stands to what keeps its record, over whatever is there, also
-// backwards. It returns the name of what was written, and the point.
-func ExportRecord(ctx context.Context, p *Pipeline, db *pebblestate.DB, env emitter.Env) (string, txstate.Point, error) {
+// backwards. Where there is a lock it is held meanwhile; while another process holds it nothing is written: that one keeps the
+// record itself, and would take this for its successor. It returns the name of what was written, and the point.
+func ExportRecord(ctx context.Context, p *Pipeline, db *pebblestate.DB, env emitter.Env) (name string, at txstate.Point, err error) {
 	pl, err := p.Plan()
 	if err != nil {
 		return "", txstate.Point{}, err
@@ -318,19 +319,53 @@ func ExportRecord(ctx context.Context, p *Pipeline, db *pebblestate.DB, env emit
 	if err != nil {
 		return "", txstate.Point{}, err
 	}
-	at := txstate.Point{Txid: snap.Txid, Epoch: snap.Epoch, Time: snap.Time, Chain: snap.Chain, Positions: snap.Positions}
+	at = txstate.Point{Txid: snap.Txid, Epoch: snap.Epoch, Time: snap.Time, Chain: snap.Chain, Positions: snap.Positions}
+	var lease txstate.Lease
+	if pl.Keeper.Lock != nil {
+		var release func() error
+		if lease, release, err = exportLease(ctx, pl, env); err != nil {
+			return "", at, err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+	}
 	m, err := pl.Keeper.Record(env)
 	if err != nil {
 		return "", at, err
 	}
-	closing := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
-		return m.Close(ctx)
-	}
+		err = errors.Join(err, m.Close(closing))
+	}()
 	r, ok := m.(txstate.Recorder)
 	if !ok {
-		return "", at, errors.Join(fmt.Errorf("%s can't be written on purpose", m.Name()), closing())
+		return "", at, fmt.Errorf("%s can't be written on purpose", m.Name())
 	}
-	return m.Name(), at, errors.Join(r.ExportPoint(ctx, id, at), closing())
+	if l, ok := m.(txstate.Leased); ok && lease != nil {
+		l.Under(lease)
+	}
+	return m.Name(), at, r.ExportPoint(ctx, id, at)
+}
+
+// exportLease takes the pipeline's lock for an export, and returns what gives it up.
+func exportLease(ctx context.Context, pl *plan.Plan, env emitter.Env) (txstate.Lease, func() error, error) {
+	lock, err := pl.Keeper.Lock(env)
+	if err != nil {
+		return nil, nil, err
+	}
+	finally := func(f func(context.Context) error) error {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer cancel()
+		return f(closing)
+	}
+	lease, err := lock.Acquire(ctx, false)
+	if err != nil {
+		if e, ok := errors.AsType[*batch.Error](err); ok && e.Code == batch.CodeLockHeld {
+			c := *e
+			c.Op, c.Pipeline, c.Remedy = "export", pl.Name, "stop the process that holds the lock, which keeps the record itself, then export"
+			err = &c
+		}
+		return nil, nil, errors.Join(err, finally(lock.Close))
+	}
+	return lease, func() error { return errors.Join(finally(lease.Release), finally(lock.Close)) }, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/file"
 	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -526,6 +527,43 @@ func TestStandbyWhoseRecordIsTakenOver(t *testing.T) {
 				t.Errorf("it leads again, and isn't ready: %q", st.Reasons)
 			}
 		})
+	}
+}
+
+// An export writes under the lock, and not at all while another process holds that.
+func TestExportUnderLock(t *testing.T) {
+	r := newLockRun(t)
+	if err := r.start(func(o *engine.Options) { o.UntilCaughtUp = true }).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: filepath.Join(r.dir, "data", "test"), Pipeline: "test", Shards: 256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() //nolint:errcheck // it only reads
+	<-r.l.turn
+	_, _, err = engine.ExportRecord(t.Context(), r.pipeline(), db, emitter.Env{})
+	if e, ok := errors.AsType[*batch.Error](err); !ok || e.Code != batch.CodeLockHeld || e.Pipeline != "test" || !strings.HasPrefix(e.Remedy, "stop the process") {
+		t.Errorf("while another process holds the lock: %v", err)
+	}
+	for _, rec := range r.records[1:] {
+		if rec.exported != nil {
+			t.Error("written without the lock")
+		}
+	}
+	if r.l.closed != 2 {
+		t.Errorf("the lock was closed %d times", r.l.closed)
+	}
+	r.l.turn <- struct{}{}
+	if _, _, err := engine.ExportRecord(t.Context(), r.pipeline(), db, emitter.Env{}); err != nil {
+		t.Fatal(err)
+	}
+	rec, e := r.records[len(r.records)-1], r.l.leases[len(r.l.leases)-1]
+	if rec.exported == nil || rec.exported.Txid != 3 || rec.lease != txstate.Lease(e) || len(rec.closed) != 1 || rec.closed[0] != nil {
+		t.Errorf("exported %+v under %v, closed with %v", rec.exported, rec.lease, rec.closed)
+	}
+	if !e.released || r.l.closed != 3 {
+		t.Errorf("the lock was closed %d times, released %v", r.l.closed, e.released)
 	}
 }
 
