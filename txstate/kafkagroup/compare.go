@@ -49,6 +49,7 @@ type finding struct {
 type view struct {
 	pipeline, source string
 	epoch            batch.Epoch
+	txid             batch.Txid // that the store has come to
 	rewind           bool
 	refresh          time.Duration
 	now              time.Time
@@ -99,10 +100,12 @@ func (v *view) one(p txstate.SavedPosition, at part, h held, there bool) (*findi
 			return nil, true
 		}
 		return v.occupied(at, h, "source "+h.stamp.Source), false
-	case h.stamp.Txid > p.Txid:
+	// A batch that is past may still move a partition further than ours has: in a store that was restored, and has gone another
+	// way since. What the store has passed is overwritten even if the partition gets no more records.
+	case h.stamp.Txid > v.txid:
 		return &finding{
 			code: batch.CodeGroupAhead, stays: true,
-			text: fmt.Sprintf("the group holds %d for %s, written at txid %d; the store stands at %d, moved at txid %d", h.next, at, h.stamp.Txid, p.Next, p.Txid),
+			text: fmt.Sprintf("the group holds %d for %s, written at txid %d; the store stands at %d, and has come to txid %d", h.next, at, h.stamp.Txid, p.Next, v.txid),
 			remedy: "make sure that the pipeline doesn't run from another data directory too; the group is followed again once the store has passed it, " +
 				"or when its offsets are deleted (kafka-consumer-groups --delete)",
 		}, false

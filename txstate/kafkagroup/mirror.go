@@ -320,7 +320,7 @@ func (m *Mirror) attempt(ctx context.Context, want *latest, rewind bool) (standi
 		m.known, m.readAt = true, time.Now()
 	}
 	v := view{
-		pipeline: m.cfg.Pipeline, source: m.cfg.Source, epoch: want.epoch, rewind: rewind,
+		pipeline: m.cfg.Pipeline, source: m.cfg.Source, epoch: want.epoch, txid: want.txid, rewind: rewind,
 		refresh: m.cfg.Refresh, now: time.Now(), written: m.written, aside: m.aside,
 	}
 	write, findings := v.compare(m.mine(want.positions), m.has)
