@@ -308,3 +308,33 @@ func TestFencedMember(t *testing.T) {
 		})
 	}
 }
+
+// A user who may not claim the producer, or no longer, learns what the group holds nevertheless. Other refusals are no answer.
+func TestFencedCarriedWithoutAClaim(t *testing.T) {
+	for refused, code := range map[*kerr.Error]batch.Code{
+		kerr.TransactionalIDAuthorizationFailed: "",
+		kerr.ClusterAuthorizationFailed:         "",
+		kerr.NotCoordinator:                     batch.CodeGroupCoordinator,
+	} {
+		t.Run(refused.Message, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.put(stamp{Pipeline: pipeline, Source: source, Txid: 5, Epoch: 2}.encode(), 7)
+				w.fake.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+					w.fake.KeepControl()
+					resp := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+					resp.ErrorCode = refused.Code
+					return resp, nil, true
+				})
+				m := w.mirror()
+				m.Under(newTestLease())
+				carried, err := m.Carried(context.Background())
+				switch {
+				case (err == nil) != (code == ""), err != nil && batch.CodeOf(err) != code:
+					t.Errorf("Carried: %v, want code %q", err, code)
+				case err == nil && (len(carried) != 1 || carried[0].Txid != 5 || carried[0].Next != 7):
+					t.Errorf("carried %v", carried)
+				}
+			})
+		})
+	}
+}

@@ -128,10 +128,14 @@ func (m *Mirror) Carried(ctx context.Context) ([]txstate.Carried, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	if m.fence != nil {
-		// Whatever a predecessor left unfinished is settled first.
+		// Whatever a predecessor left unfinished is settled first. Who may not do that may be able to read the group nevertheless, and
+		// may have written to it before.
 		if err := m.fence.claim(ctx, m.client); err != nil {
-			return nil, failure(m.cfg.Group, err)
+			if e := failure(m.cfg.Group, err); e.Code != batch.CodeUnauthorized {
+				return nil, e
+			}
 		}
+		ctx = kadm.RequireStable(ctx)
 	}
 	has, err := m.fetch(ctx)
 	if err != nil {
