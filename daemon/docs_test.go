@@ -49,3 +49,27 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Errorf("metrics\n%q\nin docs/operating.md\n%q", have, told)
 	}
 }
+
+// TestFreshIsDocumented: whatever --fresh writes over is named, in its help and in docs/reference/commands.md.
+func TestFreshIsDocumented(t *testing.T) {
+	var help strings.Builder
+	if code := Execute(t.Context(), []string{"run", "--help"}, &help, &help); code != exitDone {
+		t.Fatalf("exit %d\n%s", code, help.String())
+	}
+	root, err := testenv.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "commands.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, text := range map[string]string{"help": help.String(), "commands.md": string(page)} {
+		line := regexp.MustCompile(`(?m)^.*--fresh.*$`).FindString(text)
+		for _, want := range []string{"consumer group", "ZooKeeper"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("%s says nothing of %s: %q", where, want, line)
+			}
+		}
+	}
+}

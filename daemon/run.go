@@ -65,7 +65,7 @@ func (a *app) runCommand() *cobra.Command {
 }
 
 func runFlagsOf(cmd *cobra.Command, f *runFlags) {
-	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "start over if the data directory is empty, although the pipeline's consumer group says that it has run; deletes nothing")
+	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "start over if the data directory is empty, although the pipeline's consumer group or ZooKeeper says that it has run; deletes nothing")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "loopback address of the HTTP interface, or off (default "+server.DefaultListen+", or the next free port)")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "text or json")
