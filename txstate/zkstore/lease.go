@@ -77,8 +77,9 @@ func (e *Lease) Guard() []any {
 
 // state says how things stand now, by the clock, and takes note of a loss.
 func (e *Lease) state() (tenancy, error) {
-	now := e.lock.now()
+	now, timeout := e.lock.now(), e.lock.conn.Session().Timeout
 	e.mu.Lock()
+	e.tenure.grant(timeout)
 	t, err, since := e.tenure.state(now), e.err, now-e.tenure.confirmed
 	limit := e.tenure.limit()
 	e.mu.Unlock()
@@ -189,7 +190,7 @@ func (e *Lease) next() time.Duration {
 	if !e.lock.conn.Session().Up {
 		wait = min(wait, recheck)
 	}
-	return max(min(wait, t.confirmed+t.limit()-e.lock.now()), 0)
+	return max(min(wait, t.left(e.lock.now())), 0)
 }
 
 // confirm asks whether the node still stands: by a request that the leader answers, so that no server that is itself cut off
@@ -201,7 +202,7 @@ func (e *Lease) confirm() {
 	e.mu.Lock()
 	limit := e.tenure.timeout / 3
 	e.mu.Unlock()
-	ctx, cancel := context.WithTimeout(e.ctx, limit)
+	ctx, cancel := e.within(limit)
 	defer cancel()
 	sent := e.lock.now()
 	err := e.lock.conn.Multi(ctx, e.Guard()...)
@@ -221,6 +222,14 @@ func (e *Lease) confirm() {
 	e.mu.Unlock()
 }
 
+// within bounds a request by limit and by the time after which the lock is lost anyway, so that this is noticed then.
+func (e *Lease) within(limit time.Duration) (context.Context, context.CancelFunc) {
+	e.mu.Lock()
+	left := e.tenure.left(e.lock.now())
+	e.mu.Unlock()
+	return context.WithTimeout(e.ctx, min(limit, left))
+}
+
 // same tells whether the session is the one that the lock was taken in. With another, even if the node is still there, nothing
 // keeps it there.
 func (e *Lease) same() bool {
@@ -234,7 +243,7 @@ func (e *Lease) same() bool {
 
 // watch has a removal of the node noticed at once.
 func (e *Lease) watch() <-chan zk.Event {
-	ctx, cancel := context.WithTimeout(e.ctx, cleanupLimit)
+	ctx, cancel := e.within(cleanupLimit)
 	defer cancel()
 	there, _, gone, err := e.lock.conn.ExistsW(ctx, e.node)
 	if err != nil {

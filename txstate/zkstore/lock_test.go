@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/tridentd/tridentd/batch"
 )
 
 // fakeSession is a session with the ensemble in memory: what a lock needs besides.
@@ -154,6 +156,84 @@ func TestWaitingLeavesOneWatch(t *testing.T) {
 		<-done
 		if err != nil || time.Since(began) > 0 {
 			t.Errorf("the lock was taken %s after it was free: %v", time.Since(began), err)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// holds takes the lock, which is free.
+func holds(t *testing.T, l *Lock) *Lease {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.(*Lease)
+}
+
+// TestLostInTime: the loss is told when the limit has passed, also while a request hangs.
+func TestLostInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession(newFake(), 1)
+		l := openLock(t, s)
+		lease := holds(t, l)
+		began := time.Now()
+		s.mu.Lock()
+		s.hang = func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		s.mu.Unlock()
+		<-lease.Lost()
+		if d := time.Since(began); d > 7500*time.Millisecond { // five sixths of 9 s
+			t.Errorf("told %s after the last confirmation", d)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestShorterTimeout: a server that grants the session less time on a later connection ends it sooner; one that grants more may be
+// followed by one that doesn't.
+func TestShorterTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession(newFake(), 1)
+		l := openLock(t, s)
+		lease := holds(t, l)
+		time.Sleep(2 * time.Second) // confirmed after one and a half
+		s.set(Session{ID: 1, Timeout: 3 * time.Second, Up: true})
+		s.mu.Lock()
+		s.hang = func(context.Context) error { return errDown }
+		s.mu.Unlock()
+		time.Sleep(1500 * time.Millisecond)
+		if err := lease.Pass(func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx }()); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v in doubt", err)
+		}
+		time.Sleep(500 * time.Millisecond) // two and a half since the confirmation
+		synctest.Wait()
+		if _, err := lease.state(); batch.CodeOf(err) != batch.CodeLockLost {
+			t.Errorf("the lock outlives a session of 3 s: %v", err)
+		}
+		s.mu.Lock()
+		s.hang = nil
+		s.mu.Unlock()
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+
+		l = openLock(t, s)
+		lease = holds(t, l)
+		s.set(Session{ID: 1, Timeout: time.Minute, Up: true})
+		time.Sleep(10 * time.Second)
+		s.mu.Lock()
+		s.hang = func(context.Context) error { return errDown }
+		s.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		if _, err := lease.state(); batch.CodeOf(err) != batch.CodeLockLost {
+			t.Errorf("the lock outlives a session that had 3 s: %v", err)
 		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -10,7 +10,7 @@ import "time"
 //
 // Invariant: while state says valid or doubtful, no server that keeps time has ended the session.
 type tenure struct {
-	timeout   time.Duration // of the session
+	timeout   time.Duration // of the session: the least that a server has granted it
 	confirmed time.Duration // when the latest answered request was sent
 }
 
@@ -34,6 +34,14 @@ const (
 // confirm takes note that a request sent at the given time has been answered.
 func (t *tenure) confirm(sent time.Duration) { t.confirmed = max(t.confirmed, sent) }
 
+// grant takes note of the time-out that the present connection's server has granted the session: not each grants what is asked for.
+// It never grows, as the next one may grant less again.
+func (t *tenure) grant(timeout time.Duration) {
+	if timeout > 0 {
+		t.timeout = min(t.timeout, timeout)
+	}
+}
+
 func (t *tenure) state(now time.Duration) tenancy {
 	switch since := now - t.confirmed; {
 	case since >= t.limit():
@@ -46,6 +54,9 @@ func (t *tenure) state(now time.Duration) tenancy {
 
 // limit is how long a lock is believed to be held without another confirmation.
 func (t *tenure) limit() time.Duration { return t.timeout - t.timeout/marginParts }
+
+// left is the time until the limit; it may be negative.
+func (t *tenure) left(now time.Duration) time.Duration { return t.confirmed + t.limit() - now }
 
 // beat is the time between two confirmations.
 func (t *tenure) beat() time.Duration { return t.timeout / beatsPerTimeout }
