@@ -776,7 +776,9 @@ func TestPermanent(t *testing.T) {
 				if n := strings.Count(log.String(), "[ERROR]"); n != 1 || strings.Contains(log.String(), "[WARN]") || r.Status().Failures[batch.CodeConfiguration] < 5 {
 					t.Errorf("%d errors are logged for %+v: %s", n, r.Status(), log.String())
 				}
+				f.mu.Lock()
 				f.before = nil
+				f.mu.Unlock()
 				time.Sleep(time.Minute)
 				shut(t, r)
 			})
