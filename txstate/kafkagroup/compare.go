@@ -100,8 +100,8 @@ func (v *view) one(p txstate.SavedPosition, at part, h held, there bool) (*findi
 			return nil, true
 		}
 		return v.occupied(at, h, "source "+h.stamp.Source), false
-	// A batch that is past may still move a partition further than ours has: in a store that was restored, and has gone another
-	// way since. What the store has passed is overwritten even if the partition gets no more records.
+	// It is the store's txid that counts, not the partition's: a store that was restored has passed the batch in which its
+	// predecessor moved the partition, even if the partition gets no more records.
 	case h.stamp.Txid > v.txid:
 		return &finding{
 			code: batch.CodeGroupAhead, stays: true,

@@ -24,7 +24,8 @@
 //
 // Where a lock says who runs the pipeline, the offsets of a round go through a transaction (TxnOffsetCommit) of a producer
 // of their own, tridentd.mirror.<pipeline>.<source>. A master claims it before it reads the group, which settles what hung,
-// and has the brokers refuse whatever an earlier master still sends. See fence.
+// and has the brokers refuse whatever an earlier master still sends. See fence. Brokers don't refuse a transaction for the group's
+// members, as they do a plain commit: they are asked for before each write.
 //
 // # Inside
 //
