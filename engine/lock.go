@@ -38,7 +38,7 @@ const directoryPoll = 200 * time.Millisecond
 // waits for a connection.
 const lockRetryMax = 3 * time.Second
 
-// lossGrace is how long the end of a term whose record somebody else has written waits for the lease to notice that it is lost.
+// lossGrace is how long the end of a term whose record somebody else has written waits for the lease to be confirmed or lost.
 const lossGrace = 5 * time.Second
 
 func errNoLock(pipeline string) error {
@@ -149,24 +149,22 @@ func (h *Handle) release(ctx context.Context, lease txstate.Lease) {
 	}
 }
 
-// lossOf is why the lease is lost, nil if it isn't, at the end of a term that was abandoned for fatal, or failed with err.
-func (h *Handle) lossOf(lease txstate.Lease, fatal, err error) error {
-	if err != nil {
-		// A process that was stopped may learn from the record that another one leads before the lease has looked at the
-		// clock. To ask it makes it look; it isn't waited for.
-		now, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = lease.Pass(now)
+// lossOf is why the lease is lost, nil if it isn't, at the end of a term that failed with err. A master that is deposed may learn that
+// from what another one has written before its lease has noticed: the lease is asked.
+func (h *Handle) lossOf(lease txstate.Lease, err error) error {
+	if err == nil {
+		return lease.Err()
 	}
-	if fatal != nil && batch.CodeOf(fatal) == batch.CodeRecordForeign && h.o.Standby && lease.Err() == nil {
-		// Who has written the record may hold the lock, which is noticed with its next confirmation.
-		t := time.NewTimer(lossGrace)
-		defer t.Stop()
-		select {
-		case <-lease.Lost():
-		case <-h.drain:
-		case <-t.C:
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), lossGrace)
+	defer cancel()
+	ctx, undrained := h.untilDrained(ctx)
+	defer undrained()
+	code := batch.CodeOf(err)
+	if c, ok := lease.(txstate.Confirming); ok && (code == batch.CodeRecordForeign || code == batch.CodeRecordAhead) {
+		_ = c.Confirm(ctx)
+	} else { // it looks at the clock, and isn't waited for
+		cancel()
+		_ = lease.Pass(ctx)
 	}
 	return lease.Err()
 }

@@ -103,6 +103,7 @@ type memoryLease struct {
 	err      error
 	released bool
 	stale    bool // it is lost, which it notices when it is asked
+	late     bool // a confirmation waits until it is lost
 }
 
 func (e *memoryLease) Pass(ctx context.Context) error {
@@ -122,6 +123,22 @@ func (e *memoryLease) Pass(ctx context.Context) error {
 	select {
 	case <-doubt:
 		return e.Err()
+	case <-e.lost:
+		return e.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Confirm implements txstate.Confirming.
+func (e *memoryLease) Confirm(ctx context.Context) error {
+	e.mu.Lock()
+	late := e.late
+	e.mu.Unlock()
+	if !late {
+		return e.Pass(ctx)
+	}
+	select {
 	case <-e.lost:
 		return e.Err()
 	case <-ctx.Done():
@@ -487,6 +504,9 @@ func TestStandbyWhoseRecordIsTakenOver(t *testing.T) {
 			broken()
 		},
 		"the lease notices later": func(t *testing.T, h *engine.Handle, e *memoryLease, broken func()) {
+			e.mu.Lock()
+			e.late = true
+			e.mu.Unlock()
 			broken()
 			told(t, h)
 			e.lose()

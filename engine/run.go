@@ -298,14 +298,13 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 		}
 	}()
 	defer func() {
-		fatal := h.endTerm()
-		if fatal != nil {
+		if fatal := h.endTerm(); fatal != nil {
 			err = errors.Join(fatal, err)
 		}
 		if lease == nil {
 			return
 		}
-		if lost := h.lossOf(lease, fatal, err); lost != nil { // all else follows from that
+		if lost := h.lossOf(lease, err); lost != nil { // all else follows from that
 			err = lost
 		}
 	}()
