@@ -240,3 +240,26 @@ func TestShorterTimeout(t *testing.T) {
 		}
 	})
 }
+
+// TestAskingHasNoLimit: retry.for ends no asking for the lock, by a standby or not: each failure is one that may be tried again.
+func TestAskingHasNoLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSession(newFake(), 1)
+		s.setDown(errDown)
+		l, err := NewLock(Config{Pipeline: "words", ID: "words", WhileAway: Stall, RetryFor: time.Minute}, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for wait := range 60 {
+			if _, err := l.Acquire(t.Context(), wait%2 == 0); batch.KindOf(err) != batch.Transient || batch.CodeOf(err) != batch.CodeZKRefused {
+				t.Fatalf("after %d minutes: %v", wait, err)
+			}
+			time.Sleep(time.Minute)
+		}
+		s.setDown(nil)
+		holds(t, l)
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
