@@ -89,7 +89,8 @@ func (h *Handle) underLock(ctx context.Context) (err error) {
 	}
 }
 
-// acquire takes the lock; no lease if the run was drained before.
+// acquire takes the lock; no lease if the run was drained before. While the lock can't be asked for nothing is lost by waiting, so
+// that this is tried again for as long as it takes, whatever limits the failures of the record.
 func (h *Handle) acquire(ctx context.Context, lock txstate.Lock) (lease txstate.Lease, err error) {
 	ctx, cancel := h.untilDrained(ctx)
 	defer cancel()
@@ -171,8 +172,9 @@ func (h *Handle) lossOf(lease txstate.Lease, err error) error {
 
 // stepDown makes a standby of a run that has lost its lock.
 func (h *Handle) stepDown() {
+	h.leaveMirrors()
 	h.mu.Lock()
-	h.role, h.mirrors, h.fatal, h.opening, h.closed, h.targets = Standby, nil, nil, nil, false, nil
+	h.role, h.fatal, h.opening, h.closed, h.targets = Standby, nil, nil, false, nil
 	h.mu.Unlock()
 	h.log.Warn("waiting for the lock again")
 }
