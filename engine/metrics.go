@@ -194,6 +194,8 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		mirror := &st.Mirrors[i]
 		gauge(n.mirrorTxid, float64(mirror.Txid), mirror.Name)
 		gauge(n.mirrorFailing, truth(mirror.Err != nil), mirror.Name)
+	}
+	for _, mirror := range addFailures(st.Left, st.Mirrors) {
 		for code, count := range mirror.Failures { // order: the registry sorts
 			ch <- prometheus.MustNewConstMetric(n.mirrorFailures, prometheus.CounterValue, float64(count), mirror.Name, string(code))
 		}

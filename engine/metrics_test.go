@@ -114,6 +114,10 @@ func TestMetrics(t *testing.T) {
 	}
 
 	status.Store(&engine.Status{
+		Left: []engine.MirrorFailures{{Name: "kafka group g", Failures: map[batch.Code]int64{batch.CodeGroupMembers: 4}}, {Name: "zookeeper /a", Failures: map[batch.Code]int64{batch.CodeZKCut: 1}}},
+		Mirrors: []engine.MirrorStatus{{Name: "kafka group g", MirrorStatus: txstate.MirrorStatus{
+			Failures: map[batch.Code]int64{batch.CodeGroupMembers: 2, batch.CodeTimeout: 1},
+		}}},
 		Role: engine.Standby, Reasons: []string{"overflow"}, Failing: true, FailureSince: time.Unix(1_796_119_200, 0),
 		Failure: batch.NewError(batch.Permanent, batch.CodeOverflow, "process", errors.New("overflow"), ""),
 	})
@@ -121,6 +125,9 @@ func TestMetrics(t *testing.T) {
 	wantLines(t, body,
 		`tridentd_ready{pipeline="words"} 0`,
 		`tridentd_leading{pipeline="words"} 0`,
+		`tridentd_mirror_failures_total{code="group_members",mirror="kafka group g",pipeline="words"} 6`,
+		`tridentd_mirror_failures_total{code="timeout",mirror="kafka group g",pipeline="words"} 1`,
+		`tridentd_mirror_failures_total{code="zk_cut",mirror="zookeeper /a",pipeline="words"} 1`,
 		`tridentd_failing{pipeline="words"} 1`,
 		`tridentd_last_error_timestamp_seconds{code="overflow",kind="permanent",pipeline="words"} 1.7961192e+09`,
 	)

@@ -54,6 +54,52 @@ type MirrorStatus struct {
 	txstate.MirrorStatus
 }
 
+// MirrorFailures is how often something went wrong with a mirror, by cause.
+type MirrorFailures struct {
+	Name     string
+	Failures map[batch.Code]int64
+}
+
+// addFailures returns before with those of mirrors added, and changes neither.
+func addFailures(before []MirrorFailures, mirrors []MirrorStatus) []MirrorFailures {
+	all := slices.Clone(before)
+	for i := range mirrors {
+		m := &mirrors[i]
+		at := slices.IndexFunc(all, func(f MirrorFailures) bool { return f.Name == m.Name })
+		if at < 0 {
+			at, all = len(all), append(all, MirrorFailures{Name: m.Name})
+		}
+		sum := map[batch.Code]int64{}
+		for code, n := range all[at].Failures {
+			sum[code] += n
+		}
+		for code, n := range m.Failures {
+			sum[code] += n
+		}
+		all[at].Failures = sum
+	}
+	return all
+}
+
+// leaveMirrors forgets the mirrors of a term that is over, but for what is counted since the process started.
+func (h *Handle) leaveMirrors() {
+	h.mu.Lock()
+	mirrors, left := h.mirrors, h.left
+	h.mu.Unlock()
+	left = addFailures(left, mirrorStatus(mirrors))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mirrors, h.left = nil, left
+}
+
+func mirrorStatus(mirrors []txstate.Mirror) []MirrorStatus {
+	var all []MirrorStatus
+	for _, m := range mirrors {
+		all = append(all, MirrorStatus{Name: m.Name(), MirrorStatus: m.Status()})
+	}
+	return all
+}
+
 // openMirrors makes the mirrors, under the lease if there is one. No server is asked yet.
 func (h *Handle) openMirrors(ctx context.Context, lease txstate.Lease) error {
 	var all []txstate.Mirror

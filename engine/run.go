@@ -52,6 +52,7 @@ type Handle struct {
 	exec    *exec.Executor  // nil until the sources have been opened
 	run     *runner.Runner  // nil until then
 	mirrors []txstate.Mirror
+	left    []MirrorFailures // of the terms before
 	drained bool
 	drain   chan struct{} // closed by Drain
 	opening error         // what keeps the sources from being opened

@@ -23,6 +23,9 @@ type Status struct {
 	InFlight   []InFlight
 	Partitions []PartitionStatus // in batch.Partition order
 	Mirrors    []MirrorStatus    // in the order of their sources
+	// Left tells what went wrong with the mirrors that a process has left behind each time that it lost the lock, by name. Mirrors
+	// begin to count anew.
+	Left []MirrorFailures
 	// Failure is the last failure of this run; nil if there was none. Failing says that it stands: its batch has not
 	// committed since.
 	Failure      error
@@ -67,10 +70,9 @@ func (h *Handle) Status() Status {
 	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
 	mirrors, holding := h.mirrors, slices.Clone(h.holding)
 	fatal, failed := h.fatal, h.failed
+	st.Left = h.left
 	h.mu.Unlock()
-	for _, m := range mirrors {
-		st.Mirrors = append(st.Mirrors, MirrorStatus{Name: m.Name(), MirrorStatus: m.Status()})
-	}
+	st.Mirrors = mirrorStatus(mirrors)
 	select {
 	case <-h.done:
 		st.Reasons = append(st.Reasons, "the pipeline has ended")
