@@ -50,6 +50,21 @@ func await(t *testing.T, what string, f func() bool) {
 	}
 }
 
+// claimed claims m's producer. On a new broker the topics that coordinators need are still being made.
+func claimed(t *testing.T, m *Mirror) {
+	t.Helper()
+	await(t, "the coordinators are there", func() bool {
+		_, err := m.fetch(t.Context())
+		if err == nil {
+			err = m.fence.claim(t.Context(), m.client)
+		}
+		if err != nil && failure(m.cfg.Group, err).Code != batch.CodeGroupCoordinator {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
 var errStop = errors.New("stopped")
 
 // heldBy returns what the group holds for each partition. First offsets that a transaction is still settling are left out by a broker
@@ -129,9 +144,7 @@ func TestRealHangingTransactionIsSettled(t *testing.T) {
 	k := testenv.Kafka(t)
 	topic, group, pipeline := k.Topic(t, "fenced", nParts, nil), testenv.Unique("fenced"), testenv.Unique("words")
 	silent := realMirror(t, k, topic, group, pipeline, staleLease())
-	if err := silent.fence.claim(t.Context(), silent.client); err != nil {
-		t.Fatal(err)
-	}
+	claimed(t, silent)
 	half := func() {
 		t.Helper()
 		err := silent.fence.transaction(t.Context(), silent.client, group, func() error {
@@ -184,9 +197,7 @@ func TestRealLateClaimIsOvercome(t *testing.T) {
 	m.Committed(1, 2, positionsOf(topic, 1, 20, 20, 20))
 	await(t, "it has written", func() bool { return m.Status().Txid == 1 })
 	gone := realMirror(t, k, topic, group, pipeline, newTestLease())
-	if err := gone.fence.claim(t.Context(), gone.client); err != nil {
-		t.Fatal(err)
-	}
+	claimed(t, gone)
 	m.Committed(2, 2, positionsOf(topic, 2, 40, 40, 40))
 	await(t, "it goes on", func() bool { return m.Status().Txid == 2 })
 	if got := heldBy(t, k, group, topic); got != [nParts]int64{40, 40, 40} {
