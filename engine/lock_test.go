@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tridentd/tridentd/agg"
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/codec"
@@ -212,6 +214,11 @@ func (r *leasedRecorder) Under(l txstate.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lease = l
+}
+
+// Status tells of one failure in each term.
+func (r *leasedRecorder) Status() txstate.MirrorStatus {
+	return txstate.MirrorStatus{Failures: map[batch.Code]int64{batch.CodeZKCut: 1}}
 }
 
 func (r *leasedRecorder) Close(ctx context.Context) error {
@@ -446,9 +453,11 @@ func TestStandby(t *testing.T) {
 	r.counted(first, 5)
 	var opened, closed int
 	var mu sync.Mutex
+	reg := prometheus.NewRegistry()
 	second := r.start(standby, func(o *engine.Options) {
 		o.AfterOpen = func() { mu.Lock(); defer mu.Unlock(); opened++ }
 		o.BeforeClose = func() { mu.Lock(); defer mu.Unlock(); closed++ }
+		o.Registerer = reg
 	})
 	st := second.Status()
 	if st.Role != engine.Standby || len(st.Reasons) != 1 || !strings.HasPrefix(st.Reasons[0], "standby: ") {
@@ -471,12 +480,14 @@ func TestStandby(t *testing.T) {
 	r.l.lease(t, 2).lose()
 	<-r.l.turn
 	eventually(t, "it waits again", func() bool { return second.Status().Role == engine.Standby })
+	wantLines(t, exposition(t, reg), `tridentd_mirror_failures_total{code="zk_cut",mirror="`+r.records[1].Name()+`",pipeline="test"} 1`)
 	if _, err := second.Snapshot(); batch.KindOf(err) != batch.Transient {
 		t.Errorf("asked for its data, a standby says %v", err)
 	}
 	r.append("e\n")
 	r.l.turn <- struct{}{}
 	r.counted(second, 7)
+	wantLines(t, exposition(t, reg), `tridentd_mirror_failures_total{code="zk_cut",mirror="`+r.records[1].Name()+`",pipeline="test"} 2`)
 	second.Drain()
 	if err := second.Wait(); err != nil {
 		t.Errorf("the standby ended with %v", err)
