@@ -106,7 +106,8 @@ func onlyPipeline(data string) (string, error) {
 	}
 	var found []string
 	for _, e := range entries {
-		if dir := filepath.Join(data, e.Name()); e.IsDir() && pebblestate.Exists(dir) {
+		// No pipeline's name holds a dot: what does is a copy that was put aside.
+		if dir := filepath.Join(data, e.Name()); e.IsDir() && !strings.ContainsRune(e.Name(), '.') && pebblestate.Exists(dir) {
 			found = append(found, dir)
 		}
 	}

@@ -24,7 +24,7 @@ type Options struct {
 	Procs int
 	// Grace is for how long a stop waits for batches in flight before it drops them. Default: 6 s.
 	Grace time.Duration
-	// Fresh lets a pipeline start over in an empty data directory although a mirror of its offsets (a Kafka group) says
+	// Fresh lets a pipeline start over in an empty data directory although a mirror of its offsets (a Kafka group, ZooKeeper) says
 	// that it has run; without it that is an error. It deletes nothing, and does nothing where a batch has committed.
 	Fresh bool
 	// CacheBytes bounds the store's block cache. Default: 64 MiB.
