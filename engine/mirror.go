@@ -70,10 +70,10 @@ func addFailures(before []MirrorFailures, mirrors []MirrorStatus) []MirrorFailur
 			at, all = len(all), append(all, MirrorFailures{Name: m.Name})
 		}
 		sum := map[batch.Code]int64{}
-		for code, n := range all[at].Failures { // order: a sum
+		for code, n := range all[at].Failures { // order: sums // order: a sum
 			sum[code] += n
 		}
-		for code, n := range m.Failures { // order: a sum
+		for code, n := range m.Failures { // order: sums // order: a sum
 			sum[code] += n
 		}
 		all[at].Failures = sum
