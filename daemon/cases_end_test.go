@@ -88,9 +88,19 @@ func TestHold(t *testing.T) {
 	signal := func(p *process) { p.signal(syscall.SIGTERM) }
 	t.Run("a bad record, a signal", func(t *testing.T) {
 		t.Parallel()
-		j := newJob(t, nil, strings.Replace(linesFile, "decode: string", "decode: json", 1))
-		j.put("lines.txt", "no JSON\n")
-		held(t, j, "lines.txt", signal)
+		j := newJob(t, nil, strings.Replace(linesFile, "decode: string", "decode: json\n    types: {value: int}", 1))
+		j.put("lines.txt", "{\"value\":1}\n")
+		j.run(0)
+		j.put("lines.txt", "{\"value\":1}\nno JSON\n")
+		held(t, j, "lines.txt", func(p *process) {
+			// What it left can be looked at, and kept.
+			for _, args := range [][]string{{"query", "counts"}, {"ledger"}, {"replay", "--verify"}} {
+				if code, out, errs := j.command(args...); code != 0 || len(args) > 1 && out == "" {
+					t.Errorf("%v beside it: exit %d\n%s%s", args, code, out, errs)
+				}
+			}
+			signal(p)
+		})
 	})
 	t.Run("a damaged store, the socket", func(t *testing.T) {
 		t.Parallel()

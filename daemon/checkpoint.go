@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/pebblestate"
@@ -34,13 +37,17 @@ func withStore(ctx context.Context, dir string, f func(db *pebblestate.DB) error
 			return err
 		}
 		// Beside the database: on another device it would be a whole copy.
-		tmp, err := os.MkdirTemp(whole, "copy-")
-		if err != nil {
-			return fmt.Errorf("a directory for a copy of the store: %w", err)
+		sweepCopies(whole)
+		tmp, merr := os.MkdirTemp(whole, copyPrefix())
+		if merr != nil {
+			return fmt.Errorf("a directory for a copy of the store: %w", merr)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-		dir = filepath.Join(tmp, "store")
-		if _, err := client.Checkpoint(ctx, dir); err != nil {
+		copied := filepath.Join(tmp, "store")
+		switch _, err := client.Checkpoint(ctx, copied); {
+		case err == nil:
+			dir = copied
+		case !holdsNoStore(err): // else it is a process that only stays up, and the store is at rest
 			return err
 		}
 	}
@@ -50,4 +57,20 @@ func withStore(ctx context.Context, dir string, f func(db *pebblestate.DB) error
 	}
 	defer db.Close() //nolint:errcheck // nothing was written
 	return f(db)
+}
+
+// copyPrefix begins the name of a directory for a copy: it tells whose it is.
+func copyPrefix() string { return fmt.Sprintf("copy-%d-", os.Getpid()) }
+
+// sweepCopies removes copies whose process has gone without doing so. Their links would keep files on the disk that the
+// store doesn't need any more.
+func sweepCopies(dir string) {
+	found, _ := filepath.Glob(filepath.Join(dir, "copy-*")) //nolint:errcheck // the pattern is well formed
+	for _, name := range found {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), "copy-"), "-")
+		n, err := strconv.Atoi(pid)
+		if err == nil && n > 0 && errors.Is(syscall.Kill(n, 0), syscall.ESRCH) {
+			os.RemoveAll(name) //nolint:errcheck // the next one tries again
+		}
+	}
 }

@@ -145,19 +145,31 @@ func askOrRead(ctx context.Context, dir string, ask func(*server.Client) error, 
 
 func askOrReadOnce(ctx context.Context, dir string, ask func(*server.Client) error, read func(*pebblestate.DB) error) error {
 	client, err := server.Dial(dir)
-	if err == nil {
+	switch {
+	case err == nil:
 		defer client.Close()
-		return ask(client)
-	}
-	if !errors.Is(err, server.ErrNotRunning) {
+		if err = ask(client); !holdsNoStore(err) {
+			return err
+		}
+	case !errors.Is(err, server.ErrNotRunning):
 		return err
+	default:
+		err = nil
 	}
-	db, err := openAtRest(ctx, dir)
-	if err != nil {
-		return err
+	db, rerr := openAtRest(ctx, dir)
+	if rerr != nil {
+		if err != nil {
+			return err // it does hold it
+		}
+		return rerr
 	}
 	defer db.Close() //nolint:errcheck // nothing was written
 	return read(db)
+}
+
+// holdsNoStore tells whether an answer may be that of a process that only stays up: its pipeline has stopped for good.
+func holdsNoStore(err error) bool {
+	return err != nil && !errors.Is(err, server.ErrNotFound) && batch.CodeOf(err) == batch.CodeUnavailable
 }
 
 func queryDir(ctx context.Context, dir, name string, keys []string, w server.RowWriter) error {

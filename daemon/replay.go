@@ -84,16 +84,24 @@ func (a *app) replay(ctx context.Context, t *target, f *replayFlags) error {
 	return withStore(ctx, t.dir, func(db *pebblestate.DB) error { return a.replayStore(ctx, t, db, f) })
 }
 
-func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f *replayFlags) error {
+func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f *replayFlags) (err error) {
 	o := replay.Options{
 		Store: db, From: batch.Txid(f.from), To: batch.Txid(f.to), Procs: f.procs,
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "tridentd", Level: hclog.LevelFromString(f.logLevel), Output: a.err}),
 	}
+	into := filepath.Join(f.into, t.pipeline.Name())
 	if f.into != "" {
-		o.Dir = filepath.Join(f.into, t.pipeline.Name())
 		if err := os.MkdirAll(f.into, 0o755); err != nil {
 			return usage(err)
 		}
+		if _, err := os.Lstat(into); err == nil {
+			return usagef("%s is there already: choose another directory", into)
+		}
+		// It takes its name when it is whole and has come out equal.
+		if o.Dir, err = os.MkdirTemp(f.into, t.pipeline.Name()+".*.partial"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
 	}
 	seen := newReplayProgress(a.err)
 	o.Committed = seen.committed
@@ -105,10 +113,13 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 	if err != nil {
 		return queryError(err)
 	}
-	fmt.Fprintln(a.out, replayLine(rep))
 	if f.into != "" {
-		fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d: run it with --data %s\n", o.Dir, rep.To, f.into)
+		if err := os.Rename(o.Dir, into); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d: run it with --data %s\n", into, rep.To, f.into)
 	}
+	fmt.Fprintln(a.out, replayLine(rep))
 	return nil
 }
 

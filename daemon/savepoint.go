@@ -130,10 +130,10 @@ func checkpoint(ctx context.Context, t *target, to string) error {
 	client, err := server.Dial(t.dir)
 	if err == nil {
 		defer client.Close()
-		_, err := client.Checkpoint(ctx, to)
-		return err
-	}
-	if !errors.Is(err, server.ErrNotRunning) {
+		if _, err := client.Checkpoint(ctx, to); !holdsNoStore(err) {
+			return err
+		}
+	} else if !errors.Is(err, server.ErrNotRunning) {
 		return err
 	}
 	// A store that is only read can't be copied: what its logs hold must be in tables first.

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,21 +74,11 @@ func (p *past) rebuild(ctx context.Context, txid batch.Txid) (*pebblestate.DB, e
 	if txid == 0 { // for a replay that is the last
 		return pebblestate.Open(ctx, pebblestate.Options{Dir: dir, Pipeline: p.target.pipeline.Name(), Shards: p.db.Shards(), CreateIfMissing: true})
 	}
-	base := ""
-	all, err := p.place.List()
-	for i := range all { // a savepoint that can't be read isn't needed
-		if all[i].Txid <= txid {
-			base = all[i].Name
-		}
+	base, err := p.base(ctx, txid, dir)
+	if err != nil {
+		return nil, err
 	}
-	if base != "" {
-		if _, err = p.place.Restore(ctx, base, dir); err != nil {
-			return nil, savepointError(err)
-		}
-	} else if err != nil {
-		return nil, savepointError(err)
-	}
-	_, err = replay.Verify(ctx, p.target.pipeline, replay.Options{Store: p.db, Dir: dir, Base: base != "", To: txid})
+	_, err = replay.Verify(ctx, p.target.pipeline, replay.Options{Store: p.db, Dir: dir, Base: base, To: txid})
 	if _, ok := errors.AsType[*replay.Different](err); ok {
 		return nil, &exitError{exitDifferent, err}
 	}
@@ -94,6 +86,36 @@ func (p *past) rebuild(ctx context.Context, txid batch.Txid) (*pebblestate.DB, e
 		return nil, queryError(err)
 	}
 	return openAtRest(ctx, dir)
+}
+
+// base restores the latest savepoint up to txid that is of this store's history, if there is one. One that can't be used isn't
+// needed: an older one serves, or the first batch.
+func (p *past) base(ctx context.Context, txid batch.Txid, dir string) (bool, error) {
+	all, _ := p.place.List() //nolint:errcheck // see above
+	slices.SortStableFunc(all, func(a, b savepoint.Info) int { return cmp.Compare(b.Txid, a.Txid) })
+	for i := range all {
+		if all[i].Txid > txid || all[i].Txid == 0 {
+			continue
+		}
+		ours := false
+		for e, err := range p.db.Store().Entries(ctx, all[i].Txid, all[i].Txid) {
+			if err != nil {
+				return false, err
+			}
+			ours = fmt.Sprintf("%016x", e.Chain) == all[i].Chain
+		}
+		if !ours {
+			continue
+		}
+		_, err := p.place.Restore(ctx, all[i].Name, dir)
+		if err == nil {
+			return true, nil
+		}
+		if ctx.Err() != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // txidAt is the last txid that had committed at a time.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -85,6 +86,7 @@ type run struct {
 	last    batch.Txid // the last committed in the store in question
 	base    batch.Txid // what the replay begins behind
 	entries []txstate.Entry
+	epoch   batch.Epoch      // of the store in question
 	saved   []batch.Position // of the store in question, by source and partition
 }
 
@@ -94,7 +96,7 @@ func (r *run) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.last = snap.Txid
+	r.last, r.epoch = snap.Txid, snap.Epoch
 	if r.o.To == 0 {
 		r.o.To = snap.Txid
 	}
@@ -143,6 +145,10 @@ func (r *run) begin(ctx context.Context, db *pebblestate.DB) error {
 		}
 		r.entries = append(r.entries, e)
 	}
+	if r.o.To > r.base && r.base+batch.Txid(len(r.entries)) != r.o.To {
+		return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
+			fmt.Errorf("the ledger doesn't hold txids %d to %d any more: they have been trimmed", r.base+1, r.o.To), "begin at a savepoint, or keep a longer ledger")
+	}
 	return nil
 }
 
@@ -174,6 +180,9 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 		return rep, r.explain(ctx, db, d)
 	}
 	if err != nil {
+		return rep, r.failed(err)
+	}
+	if err := r.settle(ctx, db); err != nil {
 		return rep, err
 	}
 	for txid := r.o.From; txid <= r.o.To; txid++ {
@@ -187,12 +196,52 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 	return rep, err
 }
 
+// settle completes what a run goes on from: the starts of partitions that no batch has begun with yet, where the replay came to
+// the end of the ledger, and an epoch that no attempt of the replayed batches, and no mirror, has seen a higher one of.
+func (r *run) settle(ctx context.Context, db *pebblestate.DB) error {
+	snap, err := db.Store().Load(ctx)
+	if err != nil {
+		return err
+	}
+	if r.o.To == r.last {
+		var missing []batch.Position
+		for _, p := range r.saved {
+			if !slices.ContainsFunc(snap.Positions, func(q txstate.SavedPosition) bool { return q.Partition == p.Partition }) {
+				missing = append(missing, p)
+			}
+		}
+		if len(missing) > 0 {
+			if err := db.Store().Admit(ctx, missing); err != nil {
+				return err
+			}
+		}
+	}
+	if r.epoch > snap.Epoch {
+		return db.Store().Claim(ctx, r.epoch)
+	}
+	return nil
+}
+
+// failed makes a difference of a batch that committed when it was recorded and can't be processed now. Whatever kept its input
+// from being read stays an error.
+func (r *run) failed(err error) error {
+	e, ok := errors.AsType[*batch.Error](err)
+	if !ok || e.Txid <= r.base || e.Txid > r.o.To {
+		return err
+	}
+	switch e.Code {
+	case batch.CodeBadRecord, batch.CodeUserError, batch.CodeOverflow:
+		return &Different{Txid: e.Txid, What: "the batch", Want: "that it commits", Got: e.Error(), Causes: r.causes(e.Txid)}
+	}
+	return err
+}
+
 // drive runs entries, which follow what db holds, and compares those from a txid on.
 func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry, from batch.Txid) (err error) {
 	x := exec.New(exec.Config{
 		Plan: r.plan, DB: db, Shards: db.Shards(), Logger: r.o.Logger, Procs: r.o.Procs,
 		Build: engine.Build(), PlanSum: xxhash.Sum64String(r.plan.Text), Now: time.Now,
-		OnCommit: r.o.Committed, Sources: r.open, Tables: r.o.Store.StaticWith,
+		OnCommit: r.o.Committed, Sources: r.open, Mark: r.knows, Tables: r.o.Store.StaticWith,
 	})
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

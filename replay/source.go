@@ -43,6 +43,16 @@ func (r *run) open(id string) (emitter.Emitter, error) {
 	return s, nil
 }
 
+// knows tells whether a batch that is run knows a source: it is the first to read a partition of it.
+func (r *run) knows(source string) bool {
+	for i := range r.entries {
+		if slices.ContainsFunc(r.entries[i].Joined, func(p batch.Position) bool { return p.Source == source }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Open checks the input against the positions of the store in question; where the batches begin, the ledger says.
 func (s *source) Open(ctx context.Context, replayed []batch.Position, _ bool) ([]batch.Position, error) {
 	if _, err := s.Emitter.Open(ctx, s.saved, false); err != nil {

@@ -109,8 +109,11 @@ func (p Place) Import(ctx context.Context, r io.Reader, archive string) (Info, e
 		if _, err := t.Next(); !errors.Is(err, io.EOF) {
 			return bad("there is more behind the last file (%w)", err)
 		}
-		_, err := p.check(ctx, info, dir)
-		return err
+		found, err := p.check(ctx, info, dir)
+		if err != nil {
+			return err
+		}
+		return p.same(info, found, archive)
 	})
 }
 

@@ -103,7 +103,7 @@ func (p Place) Create(ctx context.Context, name, scratch string, now time.Time, 
 			return Info{}, err
 		}
 	}
-	tmp, err := os.MkdirTemp(scratch, "copy-")
+	tmp, err := os.MkdirTemp(scratch, fmt.Sprintf("copy-%d-", os.Getpid()))
 	if err != nil {
 		return Info{}, err
 	}
@@ -144,11 +144,15 @@ func (p Place) free(name string) error {
 
 // fill makes the savepoint that info describes: its store is put in place by store. It takes its name last.
 func (p Place) fill(info Info, store func(dir string) error) error {
-	dir := p.Dir(info.Name) + partial
-	if err := os.RemoveAll(dir); err != nil {
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// Each has a directory of its own: of two that make a savepoint of one name, one fails.
+	dir, err := os.MkdirTemp(p.dir, info.Name+".*"+partial)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
 	if err := store(filepath.Join(dir, storeName)); err != nil {
@@ -161,8 +165,11 @@ func (p Place) fill(info Info, store func(dir string) error) error {
 	if err := writeSynced(filepath.Join(dir, infoName), append(b, '\n')); err != nil {
 		return err
 	}
-	if err := errors.Join(syncTree(dir), os.Rename(dir, p.Dir(info.Name))); err != nil {
+	if err := syncTree(dir); err != nil {
 		return err
+	}
+	if err := os.Rename(dir, p.Dir(info.Name)); err != nil {
+		return errors.Join(p.free(info.Name), err, os.RemoveAll(dir))
 	}
 	return syncDir(p.dir)
 }
@@ -341,10 +348,15 @@ func (p Place) Verify(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return info, err
 	}
+	return info, p.same(info, found, p.Store(name))
+}
+
+// same compares what a store holds with what is said of it.
+func (p Place) same(info, found Info, path string) error {
 	if found.Txid != info.Txid || found.Chain != info.Chain || !slices.Equal(found.States, info.States) {
-		return info, damagedFile(p.Store(name), fmt.Errorf("it holds txid %d, chain %s, the savepoint is of txid %d, chain %s", found.Txid, found.Chain, info.Txid, info.Chain))
+		return damagedFile(path, fmt.Errorf("it holds txid %d, chain %s, the savepoint is of txid %d, chain %s", found.Txid, found.Chain, info.Txid, info.Chain))
 	}
-	return info, nil
+	return nil
 }
 
 // check compares the files of a store with what info says, then opens it.

@@ -51,6 +51,9 @@ type Config struct {
 	OnCommit func(*txstate.Entry)
 	// Reopened opens the database again after an unknown outcome.
 	Reopened func(ctx context.Context) (*pebblestate.DB, error)
+	// Mark, if not nil, tells whether a source that is opened for the first time is remembered as opened: what appears of it
+	// later then begins at its beginning. A replay of batches that don't know the source must leave that open.
+	Mark func(source string) bool
 	// Sources, if not nil, replaces Plan.Sources[i].Open: the test kit and the replay driver bring their own.
 	Sources func(id string) (emitter.Emitter, error)
 	// Tables, if not nil, replaces Plan.Statics[i].Open: it returns the content of a static table that a ledger entry
@@ -302,7 +305,7 @@ func (x *Executor) openSource(ctx context.Context, s *plan.Source, saved []txsta
 	if err != nil {
 		return nil, errors.Join(err, em.Close(ctx))
 	}
-	if first {
+	if first && (x.cfg.Mark == nil || x.cfg.Mark(s.ID)) {
 		starts = append(starts, batch.Position{Partition: marker(s.ID), LeaderEpoch: batch.NoEpoch})
 	}
 	if err := x.admit(ctx, em, starts); err != nil {
