@@ -65,7 +65,7 @@ func copyPrefix() string { return fmt.Sprintf("copy-%d-", os.Getpid()) }
 // sweepCopies removes copies whose process has gone without doing so. Their links would keep files on the disk that the
 // store doesn't need any more.
 func sweepCopies(dir string) {
-	found, _ := filepath.Glob(filepath.Join(dir, "copy-*")) //nolint:errcheck // the pattern is well formed
+	found, _ := filepath.Glob(filepath.Join(dir, "copy-*"))
 	for _, name := range found {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), "copy-"), "-")
 		n, err := strconv.Atoi(pid)

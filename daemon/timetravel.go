@@ -91,7 +91,7 @@ func (p *past) rebuild(ctx context.Context, txid batch.Txid) (*pebblestate.DB, e
 // base restores the latest savepoint up to txid that is of this store's history, if there is one. One that can't be used isn't
 // needed: an older one serves, or the first batch.
 func (p *past) base(ctx context.Context, txid batch.Txid, dir string) (bool, error) {
-	all, _ := p.place.List() //nolint:errcheck // see above
+	all, _ := p.place.List()
 	slices.SortStableFunc(all, func(a, b savepoint.Info) int { return cmp.Compare(b.Txid, a.Txid) })
 	for i := range all {
 		if all[i].Txid > txid || all[i].Txid == 0 {
