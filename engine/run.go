@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -496,7 +494,7 @@ func (h *Handle) openSources(ctx context.Context, lease txstate.Lease) (*exec.Ex
 		}
 		cfg := exec.Config{
 			Plan: h.plan, DB: db, Shards: db.Shards(), Logger: h.log, Procs: h.o.Procs,
-			Build: buildID(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
+			Build: Build(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
 			Mirrors: h.mirrors, OnCommit: h.committed, Reopened: h.reopen,
 		}
 		if lease != nil {
@@ -647,22 +645,4 @@ func (c *committer) Commit(ctx context.Context, bs []*batch.Batch) error {
 		return fmt.Errorf("%w: %w", runner.ErrUnknown, err)
 	}
 	return err
-}
-
-// buildID tells which code made a batch: two builds may differ in the last bit of a float.
-func buildID() string {
-	id := "unknown"
-	level := ""
-	if bi, ok := debug.ReadBuildInfo(); ok {
-		id = bi.Main.Version
-		for _, s := range bi.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				id = s.Value[:min(12, len(s.Value))]
-			case "GOAMD64", "GOARM64":
-				level = " " + s.Value
-			}
-		}
-	}
-	return fmt.Sprintf("%s %s %s%s", id, runtime.Version(), runtime.GOARCH, level)
 }
