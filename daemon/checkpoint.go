@@ -32,23 +32,23 @@ func withStore(ctx context.Context, dir string, f func(db *pebblestate.DB) error
 		return err
 	default:
 		defer client.Close()
-		whole, err := filepath.Abs(dir)
-		if err != nil {
-			return err
+		whole, aerr := filepath.Abs(dir) // err is the result, which the deferred removal adds to
+		if aerr != nil {
+			return aerr
 		}
 		// Beside the database: on another device it would be a whole copy.
 		sweepCopies(whole)
-		tmp, merr := os.MkdirTemp(whole, copyPrefix())
-		if merr != nil {
-			return fmt.Errorf("a directory for a copy of the store: %w", merr)
+		tmp, aerr := os.MkdirTemp(whole, copyPrefix())
+		if aerr != nil {
+			return fmt.Errorf("a directory for a copy of the store: %w", aerr)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 		copied := filepath.Join(tmp, "store")
-		switch _, err := client.Checkpoint(ctx, copied); {
-		case err == nil:
+		switch _, cerr := client.Checkpoint(ctx, copied); {
+		case cerr == nil:
 			dir = copied
-		case !holdsNoStore(err): // else it is a process that only stays up, and the store is at rest
-			return err
+		case !holdsNoStore(cerr): // else it is a process that only stays up, and the store is at rest
+			return cerr
 		}
 	}
 	db, err := openAtRest(ctx, dir)

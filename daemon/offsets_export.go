@@ -39,20 +39,9 @@ func (a *app) offsetsExportCommand() *cobra.Command {
 			case kind != "group" && to != "zookeeper" && (kind != "file" || place == ""):
 				return usagef("--to %q: it is group, group:NAME, zookeeper or file:PATH", to)
 			}
-			t, rest, err := a.resolve(args, data)
-			if err != nil {
-				return err
-			}
-			if len(rest) > 0 {
-				return usagef("unexpected argument %q", rest[0])
-			}
 			ctx, cancel := within(cmd.Context(), timeout)
 			defer cancel()
-			pl, err := t.pipeline.Plan()
-			if err != nil {
-				return usage(err)
-			}
-			st, err := stands(ctx, t)
+			t, pl, st, err := a.placed(ctx, args, data)
 			if err != nil {
 				return err
 			}

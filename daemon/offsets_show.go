@@ -30,20 +30,9 @@ func (a *app) offsetsShowCommand() *cobra.Command {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			t, rest, err := a.resolve(args, data)
-			if err != nil {
-				return err
-			}
-			if len(rest) > 0 {
-				return usagef("unexpected argument %q", rest[0])
-			}
 			ctx, cancel := within(cmd.Context(), timeout)
 			defer cancel()
-			pl, err := t.pipeline.Plan()
-			if err != nil {
-				return usage(err)
-			}
-			st, err := stands(ctx, t)
+			_, pl, st, err := a.placed(ctx, args, data)
 			if err != nil {
 				return err
 			}

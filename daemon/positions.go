@@ -42,6 +42,23 @@ type standing struct {
 	positions []txstate.SavedPosition // in batch.Partition order; none: it has never run
 }
 
+// placed resolves the pipeline of a command that takes no other argument, and tells where it stands.
+func (a *app) placed(ctx context.Context, args []string, data string) (*target, *plan.Plan, standing, error) {
+	t, rest, err := a.resolve(args, data)
+	if err != nil {
+		return nil, nil, standing{}, err
+	}
+	if len(rest) > 0 {
+		return nil, nil, standing{}, usagef("unexpected argument %q", rest[0])
+	}
+	pl, err := t.pipeline.Plan()
+	if err != nil {
+		return nil, nil, standing{}, usage(err)
+	}
+	st, err := stands(ctx, t)
+	return t, pl, st, err
+}
+
 // stands asks the daemon where the pipeline of t stands, or reads it from the directory at rest. One that has never run
 // stands nowhere, which is no error.
 func stands(ctx context.Context, t *target) (standing, error) {
