@@ -46,6 +46,9 @@ type Plan struct {
 
 	Batch Limits
 
+	Ledger     Ledger
+	Savepoints Savepoints
+
 	// Keeper is where the master keeps its record besides the store; nil: nowhere.
 	Keeper *Keeper
 }
@@ -62,6 +65,36 @@ type Keeper struct {
 	// Check asks the servers.
 	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
 }
+
+// Ledger says what is kept of committed batches. It is no part of Plan.Text.
+type Ledger struct {
+	// Changes keeps each batch's write sets beside its entry, so that a replay that comes out different can name key and
+	// both values.
+	Changes bool
+	// Entries are trimmed by whichever bound is met first, never above what a savepoint needs.
+	MaxAge     time.Duration // of commit time; 0: DefaultLedgerAge, negative: none
+	MaxBytes   int64         // on disk; 0: DefaultLedgerBytes, negative: none
+	MaxBatches int64         // 0: none
+}
+
+// Defaults of Ledger.
+const (
+	DefaultLedgerAge   = 7 * 24 * time.Hour
+	DefaultLedgerBytes = 2 << 30
+)
+
+// Savepoints says where and when savepoints are made by themselves. It is no part of Plan.Text.
+type Savepoints struct {
+	To    string        // a folder, absolute, or a bucket's URL; empty: none are made
+	Every time.Duration // 0: DefaultSavepointEvery
+	Keep  int           // of those made by schedule; 0: DefaultSavepointKeep
+}
+
+// Defaults of Savepoints.
+const (
+	DefaultSavepointEvery = time.Hour
+	DefaultSavepointKeep  = 24
+)
 
 // Limits are the settings of batching. Zero values stand for the defaults.
 type Limits struct {
