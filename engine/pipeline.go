@@ -30,6 +30,7 @@ type Pipeline struct {
 	text   []string
 	onBad  plan.OnBad
 	limits plan.Limits
+	ledger plan.Ledger
 	keeper Keeper
 	steps  int
 
@@ -86,6 +87,27 @@ func WithBatching(b Batching) PipelineOption {
 			MaxRecords: b.MaxRecords, MaxBytes: b.MaxBytes, MaxPending: b.MaxPending, Interval: b.Interval, Timeout: b.Timeout,
 			Retry: plan.Retry{Min: b.RetryMin, Max: b.RetryMax, Attempts: b.Attempts, For: b.RetryFor},
 		}
+	}
+}
+
+// Ledger says what is kept of batches that have committed. Zero fields keep their defaults.
+type Ledger struct {
+	// KeepChanges keeps what each batch changed beside its ledger entry, so that a replay that comes out otherwise names
+	// key and both values. It costs the disk what the batches write; by default only a digest is kept.
+	KeepChanges bool
+	// The bound that is met first counts. What a replay needs to begin at is never trimmed.
+	MaxAge     time.Duration // since the commit; default 7 days, negative: for ever
+	MaxBytes   int64         // of ledger and kept changes on disk; default 2 GiB, negative: any size
+	MaxBatches int64         // default: no bound
+}
+
+// WithLedger sets what is kept of batches that have committed. No result depends on it.
+func WithLedger(l Ledger) PipelineOption {
+	return func(p *Pipeline) {
+		if l.MaxBatches < 0 {
+			p.errorf("Ledger: MaxBatches is %d", l.MaxBatches)
+		}
+		p.ledger = plan.Ledger{Changes: l.KeepChanges, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxBatches: l.MaxBatches}
 	}
 }
 
@@ -162,7 +184,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	slices.SortFunc(sources, func(a, b *sourceDef) int { return strings.Compare(a.plan.ID, b.plan.ID) })
 	at := map[*sourceDef]int{}
 	pl := &plan.Plan{
-		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits,
+		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits, Ledger: p.ledger,
 	}
 	if p.keeper != nil {
 		pl.Keeper = PlanKeeper(p.name, p.keeper)

@@ -18,6 +18,7 @@ type model struct {
 	name        string
 	onBad       plan.OnBad
 	limits      plan.Limits
+	ledger      plan.Ledger
 	connections *node
 	keeper      *node
 	sources     []*sourceDecl
@@ -159,6 +160,7 @@ func (b *modeler) build(root *node) *model {
 	b.m = m
 	m.onBad = onBadOf(root.get("on_bad_record"), plan.Stop)
 	m.limits = b.limits(root.get("batch"))
+	m.ledger = ledgerOf(root.get("ledger"))
 	for _, section := range []string{"sources", "streams"} {
 		if n := root.get(section); n != nil {
 			b.broken = append(b.broken, n.failed...)
