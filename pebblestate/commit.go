@@ -22,6 +22,8 @@ type Commit struct {
 	Sets      []*state.WriteSet       // a state's set at most once
 	Schemas   []state.Schema          // of states that are new, or whose schema changes
 	Statics   []StaticTable           // contents that this batch is the first to use
+	// Keep has the sets kept beside the ledger entry as well, for DB.Changes.
+	Keep bool
 }
 
 // Commit makes consecutive batches durable. What it returns nil for has been synced and is visible; after an error
@@ -116,6 +118,11 @@ func (db *DB) buildCommit(c *Commit, states map[string]*table) (*write, error) {
 	}
 	for _, s := range c.Sets {
 		if err := w.putSet(states[s.State], s); err != nil {
+			return nil, err
+		}
+	}
+	if c.Keep {
+		if err := w.putChanges(c.Sets); err != nil {
 			return nil, err
 		}
 	}

@@ -16,6 +16,7 @@ const (
 	kindRecorded  = 0x05 // txid
 	kindStatic    = 0x06 // table's name, version
 	kindStaticRow = 0x07 // table's name, version, part, chunk
+	kindChanges   = 0x08 // txid, chunk
 	kindRow       = 0x10 // state's id, shard, key
 )
 
@@ -41,7 +42,7 @@ func decodePositionKey(k []byte) (batch.Partition, error) {
 	return p, r.Done()
 }
 
-// txidKey is a key of kindLedger or kindRecorded.
+// txidKey is a key of kindLedger or kindRecorded, and leads those of kindChanges.
 func txidKey(kind byte, txid batch.Txid) []byte { return enc.AppendUint64([]byte{kind}, uint64(txid)) }
 
 func decodeTxidKey(k []byte) (batch.Txid, error) {
