@@ -50,6 +50,8 @@ const (
 	CodeConfiguration Code = "configuration"   // a setting is wrong
 	CodeBatchTooLarge Code = "batch_too_large" // a batch exceeds a limit of a store
 	CodeInternal      Code = "internal"        // a broken invariant of the engine itself
+
+	CodeNotDeterministic Code = "not_deterministic" // a batch that was computed twice came to two results
 )
 
 // Codes of what keeps a consumer group from showing the committed offsets. None of them touches a result.

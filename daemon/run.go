@@ -29,6 +29,7 @@ type runFlags struct {
 	logLevel  string
 	logFormat string
 	procs     int
+	twice     float64
 	fresh     bool
 	standby   bool
 }
@@ -69,6 +70,7 @@ func runFlagsOf(cmd *cobra.Command, f *runFlags) {
 	cmd.Flags().StringVar(&f.listen, "listen", "", "loopback address of the HTTP interface, or off (default "+server.DefaultListen+", or the next free port)")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "text or json")
+	cmd.Flags().Float64Var(&f.twice, "check-determinism", 0, "compute this share of the batches, 0 to 1, twice before they commit, and stop at the first that comes out otherwise")
 	cmd.Flags().IntVar(&f.procs, "procs", 0, "how many partitions and shards are worked on at once (default: GOMAXPROCS); no result depends on it")
 }
 
@@ -87,6 +89,9 @@ func (f *runFlags) check() error {
 	}
 	if f.procs < 0 {
 		return usagef("--procs %d is negative", f.procs)
+	}
+	if !(f.twice >= 0 && f.twice <= 1) {
+		return usagef("--check-determinism %v: it is a share of the batches, between 0 and 1", f.twice)
 	}
 	return usage(server.CheckListen(f.listen))
 }
@@ -114,7 +119,7 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 
 	door := &access{standby: f.standby, log: log}
 	h, err := engine.Start(context.WithoutCancel(ctx), t.pipeline, engine.Options{
-		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, Fresh: f.fresh, Standby: f.standby, Registerer: reg, Observer: obs,
+		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, CheckDeterminism: f.twice, Fresh: f.fresh, Standby: f.standby, Registerer: reg, Observer: obs,
 		AfterOpen: door.begin, BeforeClose: door.end,
 	})
 	if err != nil {

@@ -19,6 +19,7 @@ type Metrics struct {
 	attempts  prometheus.Counter
 	failures  *prometheus.CounterVec // kind, code
 	batches   prometheus.Counter
+	checked   prometheus.Counter
 	seconds   *prometheus.HistogramVec // phase
 	plan      prometheus.Observer
 	read      prometheus.Observer
@@ -67,6 +68,7 @@ func NewMetrics(pipeline string, status func() Status) *Metrics {
 		failures: prometheus.NewCounterVec(counter("attempts_failed_total",
 			"Attempts that failed, by what the failure means and its cause."), []string{"kind", "code"}),
 		batches: prometheus.NewCounter(counter("batches_total", "Batches committed since the process started.")),
+		checked: prometheus.NewCounter(counter("batches_checked_total", "Batches that were computed twice and came out equal (run --check-determinism).")),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "tridentd", Name: "batch_seconds", ConstLabels: labels,
 			Help:    "Seconds that committed batches spent in each phase: plan, read, process, commit.",
@@ -137,7 +139,7 @@ func (m *Metrics) Committed(e *txstate.Entry) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.failures, m.batches, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.committed}
+	return []prometheus.Collector{m.attempts, m.failures, m.batches, m.checked, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.committed}
 }
 
 // Describe implements prometheus.Collector.

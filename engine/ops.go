@@ -4,6 +4,7 @@ package engine
 func Map[T, U any](s Stream[T], f func(T) U) Stream[U] {
 	out := derive[U](s)
 	step := s.p.step("map")
+	out.n.step = step
 	s.p.describe("  %s", step)
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
@@ -24,6 +25,7 @@ func Map[T, U any](s Stream[T], f func(T) U) Stream[U] {
 func TryMap[T, U any](s Stream[T], f func(b *Batch, v T) (U, error)) Stream[U] {
 	out := derive[U](s)
 	step := s.p.step("map")
+	out.n.step = step
 	s.p.describe("  %s", step)
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
@@ -47,6 +49,7 @@ func TryMap[T, U any](s Stream[T], f func(b *Batch, v T) (U, error)) Stream[U] {
 func FlatMap[T, U any](s Stream[T], f func(T) []U) Stream[U] {
 	out := derive[U](s)
 	step := s.p.step("flat_map")
+	out.n.step = step
 	s.p.describe("  %s", step)
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
@@ -81,6 +84,7 @@ func Process[T, U any](s Stream[T], f func(b *Batch, v T, emit func(U)) error) S
 func process[T, U any](s Stream[T], kind string, f func(b *Batch, v T, emit func(U)) error) Stream[U] {
 	out := derive[U](s)
 	step := s.p.step(kind)
+	out.n.step = step
 	s.p.describe("  %s", step)
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
@@ -106,6 +110,7 @@ func process[T, U any](s Stream[T], kind string, f func(b *Batch, v T, emit func
 func (s Stream[T]) Filter(f func(T) bool) Stream[T] {
 	out := derive[T](s)
 	step := s.p.step("filter")
+	out.n.step = step
 	s.p.describe("  %s", step)
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
@@ -130,6 +135,7 @@ func (s Stream[T]) Filter(f func(T) bool) Stream[T] {
 func (s Stream[T]) TryFilter(f func(b *Batch, v T) (bool, error)) Stream[T] {
 	out := derive[T](s)
 	step := s.p.step("filter")
+	out.n.step = step
 	s.p.describe("  %s", step)
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
@@ -154,6 +160,7 @@ func (s Stream[T]) TryFilter(f func(b *Batch, v T) (bool, error)) Stream[T] {
 func (s Stream[T]) Peek(f func(b *Batch, v T)) Stream[T] {
 	out := derive[T](s)
 	const step = "peek" // without a number: it must not rename the steps behind it
+	out.n.step = step
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
 		view := &Batch{step: step}

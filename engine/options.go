@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"time"
 
@@ -22,6 +23,10 @@ type Options struct {
 	UntilCaughtUp bool
 	// Procs bounds how many partitions and shards are worked on at once. Default: GOMAXPROCS. No result depends on it.
 	Procs int
+	// CheckDeterminism is the share of batches, 0 to 1, that are computed a second time before they commit, on another number of procs and
+	// in another order. If one comes out otherwise, the run stops for good, and nothing of the batch is applied. Which batches these are
+	// follows from their seeds. A checked batch costs about twice the work. Default: 0, none.
+	CheckDeterminism float64
 	// Grace is for how long a stop waits for batches in flight before it drops them. Default: 6 s.
 	Grace time.Duration
 	// Fresh lets a pipeline start over in an empty data directory although a mirror of its offsets (a Kafka group, ZooKeeper) says
@@ -72,6 +77,13 @@ func (noObserver) Resumed(batch.Txid)              {}
 func (noObserver) Begun(batch.Txid, batch.Attempt) {}
 func (noObserver) Failed(error)                    {}
 func (noObserver) Committed(*txstate.Entry)        {}
+
+func (o Options) check() error {
+	if !(o.CheckDeterminism >= 0 && o.CheckDeterminism <= 1) { // NaN is none
+		return batch.NewError(batch.Permanent, batch.CodeConfiguration, "start", fmt.Errorf("Options.CheckDeterminism is %v", o.CheckDeterminism), "give a share between 0 and 1")
+	}
+	return nil
+}
 
 func (o Options) withDefaults() Options {
 	if o.DataDir == "" {

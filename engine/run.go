@@ -39,8 +39,10 @@ type Handle struct {
 	dir   string
 	log   hclog.Logger
 	began time.Time
-	done  chan struct{}
-	err   error // valid after done
+	// checked counts a batch that was computed twice and came out equal; nil if nobody counts.
+	checked func(batch.Txid)
+	done    chan struct{}
+	err     error // valid after done
 
 	reopening sync.Mutex // held while the store is opened again; taken before mu
 
@@ -76,6 +78,9 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	o = o.withDefaults()
 	h := &Handle{
 		o: o, plan: pl, dir: filepath.Join(o.DataDir, pl.Name),
@@ -91,6 +96,7 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 		}
 		unregister = func() { o.Registerer.Unregister(m) }
 		h.o.Observer = observers{m, o.Observer}
+		h.checked = func(batch.Txid) { m.checked.Inc() }
 	}
 	locked := pl.Keeper != nil && pl.Keeper.Lock != nil
 	switch {
@@ -496,6 +502,7 @@ func (h *Handle) openSources(ctx context.Context, lease txstate.Lease) (*exec.Ex
 			Plan: h.plan, DB: db, Shards: db.Shards(), Logger: h.log, Procs: h.o.Procs,
 			Build: Build(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
 			Mirrors: h.mirrors, OnCommit: h.committed, Reopened: h.reopen,
+			Check: h.o.CheckDeterminism, OnChecked: h.checked,
 		}
 		if lease != nil {
 			cfg.Epoch, cfg.Claim = lease.Epoch(), lease.Claim

@@ -76,6 +76,7 @@ func badRow(name string, p batch.Partition, offset int64, err error) error {
 func Lookup[T any, K comparable, V, R any](s Stream[T], t Table[K, V], key func(T) K, f func(v T, row *V) R) Stream[R] {
 	out := derive[R](s)
 	step := s.p.step("lookup")
+	out.n.step = step
 	if t.p != s.p {
 		s.p.errorf("%s: the table belongs to another pipeline", step)
 		return out

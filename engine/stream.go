@@ -45,7 +45,7 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 	if err := dec.Err(); err != nil {
 		p.errorf("source %s: %w", id, err)
 	}
-	n := &node[T]{}
+	n := &node[T]{step: "decode"}
 	framing := emitter.Lines
 	if dec.CSV() {
 		framing = emitter.CSV
@@ -118,6 +118,7 @@ func (s Stream[T]) EventTime(f func(T) time.Time, lateness time.Duration, opts .
 	s.root.plan.Time = et
 	s.p.describe("  event time of %s: lateness %s, idle after %s, at most %s ahead", s.root.plan.ID, lateness, et.Idle, et.Future)
 	const step = "event time"
+	out.n.step = step
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
 		return func(rc *rec, v T) {
@@ -170,6 +171,7 @@ func Merge[T any](first Stream[T], others ...Stream[T]) Stream[T] {
 		}
 		s.to(forward)
 	}
-	first.p.describe("  %s of %d streams", first.p.step("merge"), len(others)+1)
+	out.n.step = first.p.step("merge")
+	first.p.describe("  %s of %d streams", out.n.step, len(others)+1)
 	return out
 }

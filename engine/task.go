@@ -89,6 +89,7 @@ type push[T any] func(rc *rec, v T)
 
 // node is a point in the graph to which consumers attach.
 type node[T any] struct {
+	step string // whose values these are
 	outs []func(b *builder) push[T]
 }
 
@@ -97,11 +98,15 @@ type builder struct {
 	careful    bool
 	memo       map[any]any
 	begin, end []func(rc *rec)
+	trace      *tracer // nil: the chain notes nothing
 }
 
 // build returns the function that takes the node's values. Within one task it is built once, also where several
 // ways lead to the node.
 func (n *node[T]) build(b *builder) push[T] {
+	if b.trace != nil {
+		b.trace.enter(n, n.step)
+	}
 	if f, ok := b.memo[n]; ok {
 		return f.(push[T])
 	}
@@ -122,6 +127,9 @@ func (n *node[T]) build(b *builder) push[T] {
 			}
 		}
 	}
+	if b.trace != nil {
+		f = traced(b.trace, f)
+	}
 	b.memo[n] = f
 	return f
 }
@@ -132,8 +140,11 @@ type chain[T any] struct {
 	begin, end []func(rc *rec)
 }
 
-func (n *node[T]) chain(careful bool) *chain[T] {
+func (n *node[T]) chain(careful bool, trace *plan.Trace) *chain[T] {
 	b := &builder{careful: careful, memo: map[any]any{}}
+	if trace != nil {
+		b.trace = &tracer{out: trace, ids: map[any]int{}}
+	}
 	f := n.build(b)
 	return &chain[T]{push: f, begin: b.begin, end: b.end}
 }
@@ -153,10 +164,15 @@ func (c *chains[T]) start(tc *plan.TaskContext) error {
 	if tc.Careful {
 		which = &c.careful
 	}
-	if *which == nil {
-		*which = c.n.chain(tc.Careful)
+	switch {
+	case tc.Trace != nil: // for this batch only
+		c.cur = c.n.chain(tc.Careful, tc.Trace)
+	case *which == nil:
+		*which = c.n.chain(tc.Careful, nil)
+		fallthrough
+	default:
+		c.cur = *which
 	}
-	c.cur = *which
 	for _, f := range c.cur.begin {
 		f(&c.rc)
 	}

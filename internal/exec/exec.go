@@ -49,6 +49,11 @@ type Config struct {
 	Now func() time.Time
 	// OnCommit is told each committed entry, in order; it must not block. May be nil.
 	OnCommit func(*txstate.Entry)
+	// Check is the share of batches, 0 to 1, that are computed a second time before they commit; one that comes out otherwise is
+	// a permanent failure with batch.CodeNotDeterministic.
+	Check float64
+	// OnChecked is told each batch that came out equal; it must not block. May be nil.
+	OnChecked func(batch.Txid)
 	// Reopened opens the database again after an unknown outcome.
 	Reopened func(ctx context.Context) (*pebblestate.DB, error)
 	// Mark, if not nil, tells whether a source that is opened for the first time is remembered as opened: what appears of it
@@ -74,10 +79,13 @@ type Executor struct {
 	// Held while a task, or a shard, is worked on. They are kept apart: a read that hangs must not keep the batch
 	// before from its end.
 	taskSlots, shardSlots chan struct{}
-	tasks                 []taskPool
-	outs                  outPool
-	windowed              bool
-	timed                 bool
+	// In which order ranges and shards are begun; nil: as they are numbered. alone: one range after the other.
+	turns    func(n int) []int
+	alone    bool
+	tasks    []taskPool
+	outs     outPool
+	windowed bool
+	timed    bool
 	// The policy of later stages, whose rows come of several sources: a bad one is skipped only if each of the sources
 	// skips its own.
 	onBad plan.OnBad

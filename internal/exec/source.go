@@ -19,6 +19,7 @@ type partResult struct {
 	out       []*plan.Deltas
 	persist   []any
 	rejected  []plan.Rejected
+	trace     *plan.Trace // set if the task is to note its steps
 }
 
 // taskPool keeps the tasks of one source, with their buffers.
@@ -111,10 +112,16 @@ func (x *Executor) Process(ctx context.Context, b *batch.Batch) error {
 		}
 		windows = before.windows
 	}
-	if err := x.stateStage(ctx, f, windows); err != nil {
+	earlier := x.before(f)
+	if err := x.stateStage(ctx, f, earlier, windows); err != nil {
 		return x.located(err, b.Txid)
 	}
 	close(f.done)
+	if x.checks(b) {
+		if err := x.check(ctx, f, earlier, windows); err != nil {
+			return x.located(err, b.Txid)
+		}
+	}
 	return nil
 }
 
@@ -157,6 +164,10 @@ func (x *Executor) sourceStage(ctx context.Context, f, before *flight, committed
 // permanent one cuts off those behind it only.
 func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 	n := len(f.b.Ranges)
+	var turns []int
+	if x.turns != nil {
+		turns = x.turns(n)
+	}
 	f.results = make([]*partResult, n)
 	failed := newFirstFailure()
 	ctxs, cancels := make([]context.Context, n), make([]context.CancelFunc, n)
@@ -174,16 +185,25 @@ func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 		}
 		return err
 	}
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			defer cancels[i]()
-			if err := run(i); err != nil {
-				for j := failed.note(i, err); j < n; j++ {
-					cancels[j]()
-				}
+	work := func(i int) {
+		defer cancels[i]()
+		if err := run(i); err != nil {
+			for j := failed.note(i, err); j < n; j++ {
+				cancels[j]()
 			}
-		})
+		}
+	}
+	var wg sync.WaitGroup
+	for k := range n {
+		i := k
+		if turns != nil {
+			i = turns[k]
+		}
+		if x.alone {
+			work(i)
+			continue
+		}
+		wg.Go(func() { work(i) })
 	}
 	wg.Wait()
 	return failed.first()
@@ -249,7 +269,7 @@ func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r bat
 	tc := &plan.TaskContext{
 		Batch: f.b, Partition: r.Partition, OnBad: src.OnBad, Careful: careful,
 		Watermarks: f.left.marks, Statics: f.tables,
-		EventTime: txstate.NoTime, Out: res.out, Persist: res.persist,
+		EventTime: txstate.NoTime, Out: res.out, Persist: res.persist, Trace: res.trace,
 	}
 	if src.Time != nil {
 		if tc.Future = src.Time.Future; tc.Future == 0 {

@@ -95,9 +95,8 @@ func (st *stageOut) partition(p *stagePart) batch.Partition {
 }
 
 // stateStage brings the deltas of all tasks together, exchange by exchange, and collects what the states become.
-func (x *Executor) stateStage(ctx context.Context, f *flight, windows windowSet) error {
+func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, windows windowSet) error {
 	began := x.cfg.Now()
-	before := x.before(f)
 	inputs := make([][]*plan.Deltas, 0, len(f.results))
 	for _, r := range f.results {
 		inputs = append(inputs, r.out)
@@ -159,6 +158,10 @@ func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight,
 		}
 	}
 	shards := make([]shardOut, x.cfg.Shards)
+	var turns []int
+	if x.turns != nil {
+		turns = x.turns(x.cfg.Shards)
+	}
 	failed := newFirstFailure()
 	var next atomic.Int64
 	var mu sync.Mutex
@@ -172,7 +175,14 @@ func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight,
 			defer func() { <-x.shardSlots }()
 			w := &shardWorker{x: x, f: f, e: e, in: in, view: v}
 			// Shards are taken in order: when one has failed, those before it have been taken, and run to their end.
-			for i := int(next.Add(1)) - 1; i < x.cfg.Shards && failed.matters(i); i = int(next.Add(1)) - 1 {
+			for k := int(next.Add(1)) - 1; k < x.cfg.Shards; k = int(next.Add(1)) - 1 {
+				i := k
+				if turns != nil {
+					i = turns[k]
+				}
+				if !failed.matters(i) {
+					return
+				}
 				err := w.run(ctx, i, &shards[i])
 				if err == nil {
 					err = context.Cause(ctx)

@@ -91,7 +91,7 @@ var table = map[string]rule{
 
 	// The engine.
 	"internal/plan":  {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
-	"internal/exec":  {ours: []string{"internal/plan", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
+	"internal/exec":  {ours: []string{"internal/plan", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
 	"internal/query": {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {
 		ours: []string{

@@ -72,6 +72,9 @@ func (d *Deltas) Finish() {
 	}
 }
 
+// InOrder returns all entries in the order in which they were added.
+func (d *Deltas) InOrder() []Delta { return d.entries }
+
 // Len is the number of keys.
 func (d *Deltas) Len() int { return len(d.entries) }
 

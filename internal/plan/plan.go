@@ -204,6 +204,8 @@ type TaskContext struct {
 	Persist []any
 	// Rejected are the rows turned away, in the order of their offsets.
 	Rejected []Rejected
+	// Trace, if not nil, asks the task to note what each step hands on. A task that can't tell leaves it empty.
+	Trace *Trace
 }
 
 // RejectKind says why a row was turned away.
