@@ -1,9 +1,11 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -12,6 +14,7 @@ import (
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/state"
 )
 
 // Different is the first thing that doesn't come out as it was recorded.
@@ -19,14 +22,21 @@ type Different struct {
 	Txid      batch.Txid
 	What      string // "state counts", "counts", "chain"
 	Want, Got string // recorded, and now
-	// Keys are rows of the last committed state that differ, the first ones in key order: what was kept allows no closer
-	// look.
+	// Keys are the first in key order of what differs. If Writes is set they are what batch Txid wrote, otherwise rows of the
+	// last committed state: what was kept allows no closer look then.
 	Keys   []Key
+	Writes bool
 	Causes []string // likely ones, the likeliest first
 }
 
-// Key is one row that differs, as text; empty where there is none.
-type Key struct{ State, Key, Want, Got string }
+// Key is one key that differs, with its values as text; empty where there is none.
+type Key struct {
+	State, Key, Want, Got string
+	// From are the partitions whose records reach the key in that batch, where that can be told.
+	From []batch.Partition
+	// Last is the last batch that wrote the key, where changes were kept; 0 elsewhere, and if it is the batch in question.
+	Last batch.Txid
+}
 
 // shownKeys bounds Different.Keys.
 const shownKeys = 5
@@ -34,14 +44,21 @@ const shownKeys = 5
 func (d *Different) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "txid %d: %s: recorded %s, now %s", d.Txid, d.What, d.Want, d.Got)
-	none := func(s string) string {
-		if s == "" {
-			return "no row"
-		}
-		return s
+	none := "no row"
+	if d.Writes {
+		none = "no write"
 	}
 	for _, k := range d.Keys {
-		fmt.Fprintf(&b, "\n  state %s, key %s: recorded %s, now %s", k.State, k.Key, none(k.Want), none(k.Got))
+		fmt.Fprintf(&b, "\n  state %s, key %s", k.State, k.Key)
+		lead := " of "
+		for _, p := range k.From {
+			b.WriteString(lead + p.String())
+			lead = ", "
+		}
+		if k.Last > 0 {
+			fmt.Fprintf(&b, ", last written by txid %d", k.Last)
+		}
+		fmt.Fprintf(&b, ": recorded %s, now %s", cmp.Or(k.Want, none), cmp.Or(k.Got, none))
 	}
 	if len(d.Causes) > 0 {
 		fmt.Fprintf(&b, "\n  likely: %s", strings.Join(d.Causes, "; "))
@@ -49,14 +66,24 @@ func (d *Different) Error() string {
 	return b.String()
 }
 
+// told puts a difference into words.
+func (r *run) told(d *exec.Difference) *Different {
+	t := &Different{Txid: d.Txid, What: d.What, Want: d.Want, Got: d.Got, Causes: r.causes(d)}
+	if len(d.Keys) > 0 {
+		t.Writes = true
+		t.Keys = r.writtenKeys(d.Keys)
+	}
+	return t
+}
+
 // explain finds out what there is to know about the first batch that differs.
 func (r *run) explain(ctx context.Context, db *pebblestate.DB, d *exec.Difference) error {
-	found := &Different{Txid: d.Txid, What: d.What, Want: d.Want, Got: d.Got, Causes: r.causes(d.Txid)}
-	if r.o.To != r.last {
+	found := r.told(d)
+	if r.o.To != r.last || found.Writes || d.Kept || r.o.SkipStates {
 		return found
 	}
 	// Only the final states have been kept: the rest is run unseen, up to them.
-	if err := r.drive(ctx, db, r.entries[d.Txid-r.base-1:], r.last+1); err != nil {
+	if _, err := r.drive(ctx, db, r.entries[d.Txid-r.base-1:], r.last+1); err != nil {
 		r.o.Logger.Warn("the batches behind the first different one don't run", "error", err)
 		return found
 	}
@@ -65,10 +92,17 @@ func (r *run) explain(ctx context.Context, db *pebblestate.DB, d *exec.Differenc
 	return errors.Join(found, err)
 }
 
-// causes are likely reasons for batch txid to come out otherwise.
-func (r *run) causes(txid batch.Txid) []string {
-	e := r.entry(txid)
+// causes are likely reasons for a batch to come out otherwise.
+func (r *run) causes(d *exec.Difference) []string {
+	const byHand = "the store was changed by hand, or by a damaged disk"
+	if d.Kept && !slices.ContainsFunc(d.Keys, func(k exec.KeyDifference) bool { return k.Got != nil && k.Got.Op == state.Set }) {
+		return []string{"the record of the changes isn't what was written: " + byHand}
+	}
+	e := r.entry(d.Txid)
 	var all []string
+	if r.before != nil {
+		all = append(all, fmt.Sprintf("something before txid %d differs: from txid %d on", r.o.From, r.before.Txid))
+	}
 	if e.Plan != xxhash.Sum64String(r.plan.Text) {
 		all = append(all, "the pipeline's definition has changed since")
 	}
@@ -76,7 +110,7 @@ func (r *run) causes(txid batch.Txid) []string {
 		all = append(all, fmt.Sprintf("the batch was made by another build (%s, this is %s)", e.Build, now))
 	}
 	if len(all) == 0 {
-		all = append(all, "a function of the pipeline isn't pure (a clock, a random number, map order), or the store was changed by hand")
+		all = append(all, "a function of the pipeline isn't pure (a clock, a random number, map order), or "+byHand)
 	}
 	return all
 }
@@ -95,8 +129,12 @@ func (r *run) compareStates(ctx context.Context, db *pebblestate.DB) error {
 	if err != nil {
 		return err
 	}
-	return &Different{
+	d := &Different{
 		Txid: r.last, What: "the final states", Want: fmt.Sprintf("digest %016x", want), Got: fmt.Sprintf("digest %016x", got), Keys: keys,
 		Causes: []string{"every batch came out equal: the states were changed by something else than a batch (a damaged disk, an edit)"},
 	}
+	if r.before != nil {
+		d.Causes = []string{fmt.Sprintf("something before txid %d differs: from txid %d on", r.o.From, r.before.Txid)}
+	}
+	return d
 }

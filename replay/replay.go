@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -16,6 +16,7 @@ import (
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	Dir string
 	// Base says that Dir holds a store to begin at, instead of at the first batch: a savepoint that was restored there.
 	Base bool
+	// SkipStates leaves the final states uncompared.
+	SkipStates bool
 	// Procs bounds how many partitions and shards are worked on at once (default: GOMAXPROCS), Pending how many batches
 	// (default: DefaultPending). No result depends on them.
 	Procs, Pending int
@@ -51,14 +54,39 @@ type Report struct {
 	Took     time.Duration
 	// States tells that the rows of all states were compared: To was the last committed batch.
 	States bool
+	// Kept counts those of the batches whose changes were kept, and were compared one by one.
+	Kept int64
+	// Before is the first batch below From that doesn't come out equal, if there is one: what From and later batches make of
+	// earlier values may then differ, too.
+	Before *Different
 }
 
 // Verify runs the batches up to o.To again and compares them. It returns a *Different for the first that doesn't come
 // out equal, and any other error where that can't be told.
 func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) {
-	pl, err := p.Plan()
+	r, err := newRun(p, o)
 	if err != nil {
 		return Report{}, err
+	}
+	if err := r.choose(ctx); err != nil {
+		return Report{}, err
+	}
+	if r.o.Dir == "" {
+		r.plan.Ledger.Changes = false // nobody will ask for them
+		dir, remove, err := Scratch("", "tridentd-replay-")
+		if err != nil {
+			return Report{}, err
+		}
+		defer remove() //nolint:errcheck // nothing in it is of use; the next replay removes it
+		r.o.Dir = dir
+	}
+	return r.verify(ctx)
+}
+
+func newRun(p *engine.Pipeline, o Options) (*run, error) {
+	pl, err := p.Plan()
+	if err != nil {
+		return nil, err
 	}
 	if o.Pending <= 0 {
 		o.Pending = DefaultPending
@@ -66,17 +94,8 @@ func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) 
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
-	r := &run{o: o, plan: pl}
-	if err := r.choose(ctx); err != nil {
-		return Report{}, err
-	}
-	if r.o.Dir == "" {
-		if r.o.Dir, err = os.MkdirTemp("", "tridentd-replay-"); err != nil {
-			return Report{}, fmt.Errorf("a directory for the replayed store: %w", err)
-		}
-		defer os.RemoveAll(r.o.Dir) //nolint:errcheck // nothing in it is of use
-	}
-	return r.verify(ctx)
+	own := *pl // the pipeline's may be shared
+	return &run{o: o, plan: &own}, nil
 }
 
 // run is one replay.
@@ -88,6 +107,8 @@ type run struct {
 	entries []txstate.Entry
 	epoch   batch.Epoch      // of the store in question
 	saved   []batch.Position // of the store in question, by source and partition
+	before  *Different       // the first below o.From
+	kept    atomic.Int64     // batches whose kept changes were compared
 }
 
 // choose settles what is to be run.
@@ -174,8 +195,13 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 		return rep, err
 	}
 	rep.From = r.o.From
-	err = r.drive(ctx, db, r.entries, r.o.From)
+	before, err := r.drive(ctx, db, r.entries, r.o.From)
 	rep.Took = time.Since(began)
+	rep.Kept = r.kept.Load()
+	if before != nil {
+		r.before = r.told(before)
+		rep.Before = r.before
+	}
 	if d, ok := errors.AsType[*exec.Difference](err); ok {
 		return rep, r.explain(ctx, db, d)
 	}
@@ -189,7 +215,7 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 		rep.Batches++
 		rep.Records += r.entry(txid).Counts.Read
 	}
-	if r.o.To == r.last {
+	if r.o.To == r.last && !r.o.SkipStates {
 		rep.States = true
 		err = r.compareStates(ctx, db)
 	}
@@ -231,13 +257,13 @@ func (r *run) failed(err error) error {
 	}
 	switch e.Code {
 	case batch.CodeBadRecord, batch.CodeUserError, batch.CodeOverflow:
-		return &Different{Txid: e.Txid, What: "the batch", Want: "that it commits", Got: e.Error(), Causes: r.causes(e.Txid)}
+		return &Different{Txid: e.Txid, What: "the batch", Want: "that it commits", Got: e.Error(), Causes: r.causes(&exec.Difference{Txid: e.Txid})}
 	}
 	return err
 }
 
-// drive runs entries, which follow what db holds, and compares those from a txid on.
-func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry, from batch.Txid) (err error) {
+// drive runs entries, which follow what db holds, and compares those from a txid on. before is the first below it that differs.
+func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry, from batch.Txid) (before *exec.Difference, err error) {
 	x := exec.New(exec.Config{
 		Plan: r.plan, DB: db, Shards: db.Shards(), Logger: r.o.Logger, Procs: r.o.Procs,
 		Build: engine.Build(), PlanSum: xxhash.Sum64String(r.plan.Text), Now: time.Now,
@@ -249,9 +275,18 @@ func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.E
 		err = errors.Join(err, x.Close(closing))
 	}()
 	if _, err := x.Open(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return x.DriveFrom(ctx, entries, from, r.o.Pending)
+	return x.DriveWith(ctx, entries, exec.DriveOptions{Pending: r.o.Pending, From: from, Kept: r.changes})
+}
+
+// changes returns what had been kept of a batch.
+func (r *run) changes(ctx context.Context, txid batch.Txid) ([]*state.WriteSet, bool, error) {
+	sets, ok, err := r.o.Store.Changes(ctx, txid)
+	if ok && txid >= r.o.From {
+		r.kept.Add(1)
+	}
+	return sets, ok, err
 }
 
 const closeTimeout = 10 * time.Second

@@ -3,11 +3,14 @@ package replay
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/query"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
@@ -31,6 +34,7 @@ func (r *run) differentKeys(ctx context.Context, db *pebblestate.DB) ([]Key, err
 		return nil, err
 	}
 	var keys []Key
+	var raw []rawKey
 	for _, name := range slices.Sorted(maps.Keys(schemas)) {
 		for p, err := range differentRows(ctx, was, is, name) {
 			if err != nil {
@@ -40,12 +44,66 @@ func (r *run) differentKeys(ctx context.Context, db *pebblestate.DB) ([]Key, err
 			if err != nil {
 				return nil, err
 			}
+			raw = append(raw, rawKey{name, p.key})
 			if keys = append(keys, k); len(keys) == shownKeys {
-				return keys, nil
+				return keys, r.lastWriters(ctx, keys, raw)
 			}
 		}
 	}
-	return keys, nil
+	return keys, r.lastWriters(ctx, keys, raw)
+}
+
+// rawKey is a key as it is stored.
+type rawKey struct {
+	state string
+	key   []byte
+}
+
+// lastWriters finds the batches that wrote the keys last, as far back as changes were kept.
+func (r *run) lastWriters(ctx context.Context, keys []Key, raw []rawKey) error {
+	missing := len(keys)
+	for txid := r.last; txid > 0 && missing > 0; txid-- {
+		sets, ok, err := r.o.Store.Changes(ctx, txid)
+		switch {
+		case batch.CodeOf(err) == batch.CodeStoreDamaged:
+			return nil // who wrote what can't be told behind it
+		case err != nil:
+			return err
+		case !ok && r.entryIsReset(txid):
+			continue
+		case !ok:
+			return nil
+		}
+		for i := range keys {
+			if keys[i].Last == 0 && writes(sets, raw[i]) {
+				keys[i].Last = txid
+				missing--
+			}
+		}
+	}
+	return nil
+}
+
+// entryIsReset tells whether a batch that is run is one that has no changes of its own.
+func (r *run) entryIsReset(txid batch.Txid) bool {
+	return txid > r.base && txid <= r.o.To && r.entry(txid).Reset
+}
+
+// writes tells whether the sets write a key.
+func writes(sets []*state.WriteSet, k rawKey) bool {
+	for _, s := range sets {
+		if s.State != k.state {
+			continue
+		}
+		if slices.ContainsFunc(s.DropWindows, func(start []byte) bool { return bytes.HasPrefix(k.key, start) }) {
+			return true
+		}
+		_, found := slices.BinarySearchFunc(s.Shards[state.ShardOf(k.key, len(s.Shards))], k.key, func(w state.Write, key []byte) int {
+			return bytes.Compare(w.Key, key)
+		})
+		return found
+	}
+	return false
 }
 
 func schemasOf(snaps ...*pebblestate.Snapshot) (map[string]state.Schema, error) {
@@ -132,4 +190,51 @@ func fields(cols []state.Column, row []value.Value) string {
 		all[i] = cols[i].Name + "=" + string(value.AppendText(nil, v))
 	}
 	return strings.Join(all, " ")
+}
+
+// writtenKeys puts the writes of a batch into words.
+func (r *run) writtenKeys(ks []exec.KeyDifference) []Key {
+	schemas := map[string]state.Schema{}
+	if snap, err := r.o.Store.Snapshot(); err == nil {
+		schemas, _ = schemasOf(snap) // without a schema key and value are told as bytes
+		snap.Close()                 //nolint:errcheck // nothing was written
+	}
+	for _, s := range exec.SchemasOf(r.plan) {
+		if _, ok := schemas[s.Name]; !ok {
+			schemas[s.Name] = s
+		}
+	}
+	var keys []Key
+	for i := range ks {
+		k := &ks[i]
+		s := schemas[k.State]
+		key := Key{State: k.State, From: k.From, Want: writeText(s, k.Window, k.Want), Got: writeText(s, k.Window, k.Got)}
+		if cols, err := query.Key(s, k.Key); err == nil && len(cols) > 0 {
+			key.Key = fields(s.Key[:len(cols)], cols)
+		} else {
+			key.Key = fmt.Sprintf("%x", k.Key)
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// writeText is what a write does; empty for none.
+func writeText(s state.Schema, window bool, w *state.Write) string {
+	if w == nil {
+		return ""
+	}
+	value := fmt.Sprintf("bytes %x", w.Value)
+	if row, err := query.Decode(nil, s, w.Key, w.Value); err == nil && s.Kind != "" {
+		value = fields(query.Columns(s)[len(s.Key):], row[len(s.Key):])
+	}
+	switch {
+	case window:
+		return "that the window is dropped"
+	case w.Op == state.Delete:
+		return "that it is removed"
+	case w.Op == state.Merge:
+		return value + " added"
+	}
+	return value
 }

@@ -93,7 +93,7 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 		chain = chainOf(chain, f.entry)
 		f.entry.Chain = chain
 		f.entry.Committed = began
-		commits[i] = pebblestate.Commit{Entry: *f.entry, Sets: f.sets}
+		commits[i] = pebblestate.Commit{Entry: *f.entry, Sets: f.sets, Keep: x.plan.Ledger.Changes}
 		for _, j := range f.b.Joined {
 			joined[j.Partition] = f.b.Txid
 			commits[i].Positions = append(commits[i].Positions, x.movedTo(f, j, joined))

@@ -6,15 +6,20 @@ import (
 	"slices"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
 
 // Difference is a batch that didn't come out as its ledger entry says.
 type Difference struct {
 	Txid batch.Txid
-	What string // "input", "state <name>", …
+	What string // "state <name>", "counts", …
 	Want string
 	Got  string
+	// Keys are the first writes that differ, by state and key, where the recorded ones had been kept.
+	Keys []KeyDifference
+	// Kept says that the batch came out as its entry says: only the changes kept beside it differ.
+	Kept bool
 }
 
 func (d *Difference) Error() string {
@@ -26,18 +31,30 @@ func (d *Difference) Error() string {
 // that doesn't is returned as a *Difference, and nothing of it is committed. It stands in for the coordinator
 // where the order of everything is known beforehand: replay, and tests.
 func (x *Executor) Drive(ctx context.Context, entries []txstate.Entry, pending int) error {
-	return x.DriveFrom(ctx, entries, 0, pending)
+	_, err := x.DriveWith(ctx, entries, DriveOptions{Pending: pending})
+	return err
 }
 
-// DriveFrom is Drive, but that the outcome of batches below from isn't compared; their input is.
-func (x *Executor) DriveFrom(ctx context.Context, entries []txstate.Entry, from batch.Txid, pending int) error {
+// DriveOptions are the settings of DriveWith.
+type DriveOptions struct {
+	Pending int
+	// From is the first batch whose outcome must be as recorded. That of those before is compared, too, and told; the input of
+	// all must be.
+	From batch.Txid
+	// Kept returns what a batch had written, if that was kept, as pebblestate.DB.Changes does; nil if nothing was.
+	Kept func(ctx context.Context, txid batch.Txid) ([]*state.WriteSet, bool, error)
+}
+
+// DriveWith is Drive with other settings. It also returns the first batch below o.From that didn't come out as recorded.
+func (x *Executor) DriveWith(ctx context.Context, entries []txstate.Entry, o DriveOptions) (before *Difference, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type running struct {
 		b    *batch.Batch
 		done chan error
+		kept *Difference // set once done has been sent to
 	}
-	var flying []running
+	var flying []*running
 	drop := func(err error) error {
 		cancel()
 		var bs []*batch.Batch
@@ -48,6 +65,25 @@ func (x *Executor) DriveFrom(ctx context.Context, entries []txstate.Entry, from 
 		x.Abort(bs)
 		return err
 	}
+	// chain is what a batch is chained to: the recorded chain, so that a difference shows in the batch where it arises.
+	chain := func(e *txstate.Entry) uint64 {
+		if i := e.Txid - entries[0].Txid; i > 0 && entries[i-1].Chain != 0 {
+			return entries[i-1].Chain
+		}
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return x.chain
+	}
+	// differs takes the outcome of a batch and tells whether it ends the drive.
+	differs := func(e *txstate.Entry, d *Difference) bool {
+		if d == nil || e.Txid >= o.From {
+			return d != nil
+		}
+		if before == nil {
+			before = d
+		}
+		return false
+	}
 	commit := func() error {
 		r := flying[0]
 		if err := <-r.done; err != nil {
@@ -55,7 +91,14 @@ func (x *Executor) DriveFrom(ctx context.Context, entries []txstate.Entry, from 
 			return drop(err)
 		}
 		e := &entries[r.b.Txid-entries[0].Txid]
-		if d := x.difference(r.b, e); d != nil && e.Txid >= from {
+		d := x.difference(r.b, e, chain(e))
+		switch {
+		case d != nil && r.kept != nil:
+			d.Keys = r.kept.Keys
+		case d == nil && before == nil: // else the values are made of others
+			d = r.kept
+		}
+		if differs(e, d) {
 			r.done <- nil
 			return drop(d)
 		}
@@ -69,19 +112,23 @@ func (x *Executor) DriveFrom(ctx context.Context, entries []txstate.Entry, from 
 	}
 	for i := range entries {
 		e := &entries[i]
-		if len(flying) == max(pending, 1) {
+		if len(flying) == max(o.Pending, 1) {
 			if err := commit(); err != nil {
-				return err
+				return before, err
 			}
 		}
 		if e.Reset {
 			for len(flying) > 0 {
 				if err := commit(); err != nil {
-					return err
+					return before, err
 				}
 			}
-			if err := x.redo(ctx, e, e.Txid >= from); err != nil {
-				return err
+			d, err := x.redo(ctx, e, chain(e), e.Txid >= o.From)
+			if err != nil {
+				return before, err
+			}
+			if differs(e, d) {
+				return before, d
 			}
 			continue
 		}
@@ -95,22 +142,28 @@ func (x *Executor) DriveFrom(ctx context.Context, entries []txstate.Entry, from 
 			x.mu.Unlock()
 		}
 		if _, err := x.Plan(ctx, b, true); err != nil {
-			return drop(err)
+			return before, drop(err)
 		}
-		r := running{b, make(chan error, 1)}
+		r := &running{b: b, done: make(chan error, 1)}
 		flying = append(flying, r)
-		go func() { r.done <- x.Process(ctx, b) }()
+		go func() {
+			err := x.Process(ctx, b)
+			if err == nil && o.Kept != nil {
+				r.kept, err = x.compareKept(ctx, b, o.Kept)
+			}
+			r.done <- err
+		}()
 	}
 	for len(flying) > 0 {
 		if err := commit(); err != nil {
-			return err
+			return before, err
 		}
 	}
-	return nil
+	return before, nil
 }
 
-// difference compares what a processed batch came to with its ledger entry.
-func (x *Executor) difference(b *batch.Batch, want *txstate.Entry) *Difference {
+// difference compares what a processed batch came to with its ledger entry, which follows one with the given chain.
+func (x *Executor) difference(b *batch.Batch, want *txstate.Entry, before uint64) *Difference {
 	if want.Chain == 0 {
 		return nil
 	}
@@ -140,7 +193,7 @@ func (x *Executor) difference(b *batch.Batch, want *txstate.Entry) *Difference {
 	if got.Counts != want.Counts {
 		return diff("counts", fmt.Sprintf("%+v", want.Counts), fmt.Sprintf("%+v", got.Counts))
 	}
-	if chain := chainOf(x.chain, got); chain != want.Chain {
+	if chain := chainOf(before, got); chain != want.Chain {
 		return diff("chain", fmt.Sprintf("%016x", want.Chain), fmt.Sprintf("%016x", chain))
 	}
 	return nil

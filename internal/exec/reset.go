@@ -111,8 +111,9 @@ func resetPositions(e *txstate.Entry, was func(batch.Partition) txstate.SavedPos
 	return all
 }
 
-// redo does a recorded reset again: what a replay does where the ledger has one. Nothing is in flight.
-func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) error {
+// redo does a recorded reset again: what a replay does where the ledger has one. before is the recorded chain of the entry before.
+// With compare nothing is written if it comes out otherwise. Nothing is in flight.
+func (x *Executor) redo(ctx context.Context, want *txstate.Entry, before uint64, compare bool) (d *Difference, _ error) {
 	e := want.Clone()
 	e.States, e.Statics = nil, nil
 	fail := func(format string, args ...any) error {
@@ -121,7 +122,7 @@ func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) 
 	}
 	var c pebblestate.Commit
 	if err := x.reimport(ctx, want, &c, &e); err != nil {
-		return x.located(err, e.Txid)
+		return nil, x.located(err, e.Txid)
 	}
 	x.mu.Lock()
 	for _, j := range e.Joined {
@@ -133,7 +134,7 @@ func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) 
 		c := x.cursors[r.Partition]
 		if _, listed := x.sourceAt[r.Source]; c == nil || !listed {
 			x.mu.Unlock()
-			return fail("a reset of %s, which no source reads", r.Partition)
+			return nil, fail("a reset of %s, which no source reads", r.Partition)
 		}
 		if c.next != r.Start {
 			x.mu.Unlock()
@@ -143,12 +144,15 @@ func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) 
 	e.Chain = chainOf(x.chain, &e)
 	positions := resetPositions(&e, func(p batch.Partition) txstate.SavedPosition { return x.cursors[p].saved })
 	x.mu.Unlock()
-	if compare && want.Chain != 0 && e.Chain != want.Chain {
-		return &Difference{Txid: e.Txid, What: "chain", Want: fmt.Sprintf("%016x", want.Chain), Got: fmt.Sprintf("%016x", e.Chain)}
+	if now := chainOf(before, &e); want.Chain != 0 && now != want.Chain {
+		d = &Difference{Txid: e.Txid, What: "chain", Want: fmt.Sprintf("%016x", want.Chain), Got: fmt.Sprintf("%016x", now)}
+		if compare {
+			return d, nil
+		}
 	}
 	c.Entry, c.Positions = e, positions
 	if err := x.cfg.DB.Commit(ctx, []pebblestate.Commit{c}); err != nil {
-		return x.located(err, e.Txid)
+		return d, x.located(err, e.Txid)
 	}
 	x.mu.Lock()
 	x.joining = slices.DeleteFunc(x.joining, func(p batch.Position) bool {
@@ -163,5 +167,5 @@ func (x *Executor) redo(ctx context.Context, want *txstate.Entry, compare bool) 
 	if x.cfg.OnCommit != nil {
 		x.cfg.OnCommit(&e)
 	}
-	return nil
+	return d, nil
 }

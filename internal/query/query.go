@@ -83,6 +83,22 @@ func Decode(row []value.Value, s state.Schema, key, val []byte) ([]value.Value, 
 	return row, err
 }
 
+// Key decodes the leading columns of a key, as many as there are.
+func Key(s state.Schema, key []byte) ([]value.Value, error) {
+	var row []value.Value
+	for range s.Key {
+		if len(key) == 0 {
+			break
+		}
+		v, rest, err := value.DecodeKey(key)
+		if err != nil {
+			return row, err
+		}
+		row, key = append(row, v), rest
+	}
+	return row, nil
+}
+
 func decode(row []value.Value, s state.Schema, key, val []byte) ([]value.Value, error) {
 	for range s.Key {
 		v, rest, err := value.DecodeKey(key)
