@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -237,7 +238,7 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestImpure pins now() and rand(): what a batch recorded gives these values for ever.
+// TestImpure pins now(), rand() and uuid(): what a batch recorded gives these values for ever.
 func TestImpure(t *testing.T) {
 	s, in := fixtureRows(false)
 	for src, want := range map[string]string{
@@ -247,6 +248,9 @@ func TestImpure(t *testing.T) {
 		"rand()":                "",
 		"b ? rand() : rand()":   "",
 		"int(rand() * 1000000)": "",
+		"uuid()":                "",
+		"uuid() == uuid()":      "false | false | false | false",
+		"len(uuid())":           "36 | 36 | 36 | 36",
 	} {
 		p := mustCompile(t, src, s)
 		got := strings.Join(results(p, in), " | ")
@@ -263,6 +267,18 @@ func TestImpure(t *testing.T) {
 		want := fmt.Sprint(fixtureContext().Batch.Rand("set", fixtureContext().Partition, int64(100+r)).Float64())
 		if text != want {
 			t.Errorf("rand() at row %d: %s, want %s", r, text, want)
+		}
+	}
+	seen := map[string]bool{}
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	for r, text := range results(mustCompile(t, "uuid()", s), in) {
+		id := strings.Trim(text, `"`)
+		if !form.MatchString(id) || seen[id] {
+			t.Errorf("uuid() at row %d: %s", r, text)
+		}
+		seen[id] = true
+		if want := "1d38172e-b5ff-4e28-bd80-7949831b931a"; r == 0 && id != want {
+			t.Errorf("uuid() at row 0: %s, want %s", id, want)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -32,6 +34,7 @@ func init() {
 		&function{name: "add", overloads: []overload{{params: params(tTime, tString), result: tTime, constant: 1, prepare: prepareAdd}}},
 		&function{name: "now", impure: true, overloads: []overload{{result: tTime, run: now}}},
 		&function{name: "rand", impure: true, overloads: []overload{{result: tFloat, run: random}}},
+		&function{name: "uuid", impure: true, overloads: []overload{{result: tString, run: uuid}}},
 	)
 }
 
@@ -129,6 +132,25 @@ func now(_ *callKernel, m *machine, _ []*vec.Column, sel []int32, out *vec.Colum
 		out.Int[r] = ns
 	}
 }
+
+// uuid draws a version 4 UUID for each record. Its halves come of two sequences: one has 64 bits of state, too few to keep billions of
+// records apart.
+func uuid(c *callKernel, m *machine, _ []*vec.Column, sel []int32, out *vec.Column) {
+	step := m.ctx.Step + "#uuid" + strconv.Itoa(c.site)
+	for _, r := range sel {
+		var b [16]byte
+		binary.BigEndian.PutUint64(b[:8], m.ctx.Batch.Rand(step+"a", m.ctx.Partition, m.ctx.Offsets[r]).Uint64())
+		binary.BigEndian.PutUint64(b[8:], m.ctx.Batch.Rand(step+"b", m.ctx.Partition, m.ctx.Offsets[r]).Uint64())
+		b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+		t := hex.AppendEncode(m.arena.Tail(uuidLength), b[:4])
+		for _, group := range [...][]byte{b[4:6], b[6:8], b[8:10], b[10:]} {
+			t = hex.AppendEncode(append(t, '-'), group)
+		}
+		out.Str[r] = m.arena.Take(t)
+	}
+}
+
+const uuidLength = 36
 
 // random draws a number for each record, from the batch's seed, the step, the record's place, and the place of the
 // call among those of its expression.

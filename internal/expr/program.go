@@ -9,7 +9,7 @@ import (
 
 // Context is what an evaluation depends on besides the rows, and where it reports failures.
 type Context struct {
-	Batch     *batch.Batch    // for now() and rand()
+	Batch     *batch.Batch    // for now(), rand() and uuid()
 	Partition batch.Partition // for rand()
 	// Step names the place of the expression in its pipeline, for rand(): two steps draw different numbers.
 	Step string
