@@ -53,7 +53,7 @@ func (a *app) at(f *savepointFlags, args []string, least, most int, what string)
 	}
 	root := f.place
 	if root == "" {
-		root = filepath.Join(t.root, "savepoints")
+		root = t.localSavepoints()
 	}
 	return t, savepoint.At(root, t.pipeline.Name()), rest, nil
 }

@@ -38,7 +38,7 @@ func (a *app) inThePast(ctx context.Context, t *target, f func(p *past) error) e
 		if err != nil {
 			return err
 		}
-		p := &past{target: t, place: savepoint.At(filepath.Join(t.root, "savepoints"), t.pipeline.Name()), db: db, last: snap.Txid}
+		p := &past{target: t, place: savepoint.At(t.localSavepoints(), t.pipeline.Name()), db: db, last: snap.Txid}
 		if p.tmp, err = os.MkdirTemp("", "tridentd-past-"); err != nil {
 			return err
 		}

@@ -1,0 +1,29 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/savepoint"
+)
+
+// localSavepoints is the folder of savepoints beside the pipelines' data directories.
+func (t *target) localSavepoints() string { return filepath.Join(t.root, "savepoints") }
+
+// beforeMigration makes the savepoint that a change of t's store at rest begins with, where t's pipeline keeps its savepoints,
+// else beside its data directory. lock is that of the data directory, and stays held.
+func (a *app) beforeMigration(ctx context.Context, t *target, lock *pebblestate.Lock) (savepoint.Info, error) {
+	whole, err := filepath.Abs(t.dir)
+	if err != nil {
+		return savepoint.Info{}, err
+	}
+	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: whole, Pipeline: t.pipeline.Name(), Lock: lock})
+	if err != nil {
+		return savepoint.Info{}, err
+	}
+	info, err := savepoint.At(t.localSavepoints(), t.pipeline.Name()).BeforeMigration(ctx, db, whole, time.Now())
+	return info, errors.Join(err, db.Close())
+}
