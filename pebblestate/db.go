@@ -48,6 +48,9 @@ type DB struct {
 	writing sync.Mutex
 	rec     record
 
+	// basing is held while bases are made or removed; taken before writing.
+	basing sync.Mutex
+
 	closing  sync.Once
 	closeErr error
 }

@@ -181,26 +181,3 @@ func (s store) Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[txsta
 		}
 	}
 }
-
-// TrimLedger removes the ledger entries below keepFrom, which may be at most the last committed txid, and the changes kept
-// beside them. What is removed can't be replayed or verified any more.
-func (db *DB) TrimLedger(ctx context.Context, keepFrom batch.Txid) error {
-	return store{db}.write(ctx, func(w *writer) (func(), error) {
-		rec := &db.rec
-		if keepFrom > rec.committed.txid {
-			return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "trim the ledger",
-				fmt.Errorf("txid %d isn't committed, the last one is %d", keepFrom, rec.committed.txid), "")
-		}
-		if keepFrom <= rec.trimmed+1 {
-			return func() {}, nil
-		}
-		trimmed := keepFrom - 1
-		if err := w.b.DeleteRange([]byte{kindLedger}, txidKey(kindLedger, keepFrom), nil); err != nil {
-			return nil, err
-		}
-		if err := w.b.DeleteRange([]byte{kindChanges}, txidKey(kindChanges, keepFrom), nil); err != nil {
-			return nil, err
-		}
-		return func() { rec.trimmed = trimmed }, w.set(keyTrimmed, enc.AppendUvarint(nil, uint64(trimmed)))
-	})
-}
