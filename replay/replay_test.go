@@ -35,6 +35,7 @@ type world struct {
 	t    *testing.T
 	dir  string
 	bend func(word string) string // a step of the pipeline
+	keep bool                     // the changes of each batch
 }
 
 func newWorld(t *testing.T) *world {
@@ -57,7 +58,7 @@ func (w *world) write(name, text string) {
 }
 
 func (w *world) pipeline() *engine.Pipeline {
-	p := engine.New("words", engine.WithBatching(engine.Batching{MaxRecords: perBatch}))
+	p := engine.New("words", engine.WithBatching(engine.Batching{MaxRecords: perBatch}), engine.WithLedger(engine.Ledger{KeepChanges: w.keep}))
 	lines := engine.From(p, "lines", file.Paths(filepath.Join(w.dir, "in-*.txt")), codec.String())
 	words := engine.FlatMap(lines, strings.Fields)
 	bent := engine.Map(words, func(s string) string { return w.bend(s) })
