@@ -188,7 +188,10 @@ func (w *writer) putSchemas(c *Commit, states map[string]*table) (map[string]*ta
 		if old := states[s.Name]; old != nil {
 			t.id, t.prefix, t.cache = old.id, old.prefix, old.cache
 		} else {
-			t.id = uint64(len(states)) + 1
+			var err error
+			if t.id, err = w.nextStateID(states); err != nil {
+				return err
+			}
 			t.prefix = rowPrefix(t.id)
 			t.cache = newCache(&w.db.rec.budget, w.shards)
 		}

@@ -13,10 +13,11 @@ import (
 
 // The first byte of a value tells its version, so that a later one can add fields and read both.
 const (
-	entryVersion    = 1
-	importVersion   = 2 // of an entry that ends in Imported; all others are of version 1
-	positionVersion = 1
-	staticVersion   = 1
+	entryVersion     = 1
+	importVersion    = 2 // of an entry that ends in Imported
+	migrationVersion = 3 // of an entry that ends in Migrated; all others are of version 1
+	positionVersion  = 1
+	staticVersion    = 1
 )
 
 func readVersion(r *enc.Reader, what string, known byte) error {
@@ -38,7 +39,10 @@ func readPartition(r *enc.Reader) batch.Partition {
 
 func appendEntry(b []byte, e *txstate.Entry) []byte {
 	version := byte(entryVersion)
-	if e.Imported != "" {
+	switch {
+	case len(e.Migrated) > 0:
+		version = migrationVersion
+	case e.Imported != "":
 		version = importVersion
 	}
 	b = append(b, version)
@@ -100,8 +104,14 @@ func appendEntry(b []byte, e *txstate.Entry) []byte {
 		b = enc.AppendVarint(b, s.Rows)
 		b = enc.AppendUint64(b, s.Digest)
 	}
-	if version == importVersion {
+	switch version {
+	case importVersion:
 		b = enc.AppendString(b, e.Imported)
+	case migrationVersion:
+		b = enc.AppendUvarint(b, uint64(len(e.Migrated)))
+		for _, m := range e.Migrated {
+			b = enc.AppendString(b, m)
+		}
 	}
 	return b
 }
@@ -110,8 +120,8 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 	var e txstate.Entry
 	r := enc.NewReader(b)
 	version := r.Byte()
-	if r.Err() == nil && version != entryVersion && version != importVersion {
-		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d and %d are known", enc.ErrMalformed, version, entryVersion, importVersion)
+	if r.Err() == nil && (version < entryVersion || version > migrationVersion) {
+		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d to %d are known", enc.ErrMalformed, version, entryVersion, migrationVersion)
 	}
 	e.Txid = batch.Txid(r.Uvarint())
 	e.Attempt = batch.Attempt{Epoch: batch.Epoch(r.Uvarint()), N: r.Uint32()}
@@ -146,9 +156,14 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 	e.Statics = readSlice(r, 10, func() txstate.StaticVersion {
 		return txstate.StaticVersion{Name: r.String(), Rows: r.Varint(), Digest: r.Uint64()}
 	})
-	if version == importVersion {
+	switch version {
+	case importVersion:
 		if e.Imported = r.String(); r.Err() == nil && e.Imported == "" {
 			return e, fmt.Errorf("%w: a ledger entry of version %d that was imported from nowhere", enc.ErrMalformed, version)
+		}
+	case migrationVersion:
+		if e.Migrated = readSlice(r, 1, r.String); r.Err() == nil && len(e.Migrated) == 0 {
+			return e, fmt.Errorf("%w: a ledger entry of version %d that migrated nothing", enc.ErrMalformed, version)
 		}
 	}
 	return e, r.Done()

@@ -151,7 +151,7 @@ func TestPositionRoundTrip(t *testing.T) {
 
 func TestUnknownVersions(t *testing.T) {
 	e := appendEntry(nil, &goldenEntry)
-	e[0] = importVersion + 1
+	e[0] = migrationVersion + 1
 	p := appendPosition(nil, &goldenPosition)
 	p[0] = positionVersion + 1
 	_, eerr := decodeEntry(e)

@@ -17,6 +17,7 @@ const (
 	kindStatic    = 0x06 // table's name, version
 	kindStaticRow = 0x07 // table's name, version, part, chunk
 	kindChanges   = 0x08 // txid, chunk
+	kindPlan      = 0x09 // hash
 	kindRow       = 0x10 // state's id, shard, key
 )
 
@@ -25,6 +26,8 @@ var (
 	keyEpoch     = []byte{kindMeta, 'e', 'p', 'o', 'c', 'h'}
 	keyCommitted = []byte{kindMeta, 'c', 'o', 'm', 'm', 'i', 't', 't', 'e', 'd'}
 	keyTrimmed   = []byte{kindMeta, 't', 'r', 'i', 'm', 'm', 'e', 'd'}
+	keyPlan      = []byte{kindMeta, 'p', 'l', 'a', 'n'}
+	keyStates    = []byte{kindMeta, 's', 't', 'a', 't', 'e', 's'}
 	keyIdentity  = []byte{kindMeta, 'i', 'd', 'e', 'n', 't', 'i', 't', 'y'}
 )
 

@@ -62,5 +62,6 @@ func (e *Entry) Clone() Entry {
 	c.Watermarks = slices.Clone(e.Watermarks)
 	c.States = slices.Clone(e.States)
 	c.Statics = slices.Clone(e.Statics)
+	c.Migrated = slices.Clone(e.Migrated)
 	return c
 }

@@ -80,6 +80,9 @@ type Entry struct {
 	// Imported says where an entry's positions, and States if it has any, were brought from (offsets import); empty for
 	// all others. Such an entry is a Reset.
 	Imported string
+	// Migrated lists, in the grammar of the command migrate, what a change of the pipeline did to the store; empty for all
+	// other entries. Such an entry is a Reset without ranges: nothing before it tells what the states hold after it.
+	Migrated []string
 	Counts   Counts
 	States   []StateDigest // by name; states without a write are left out
 	Statics  []StaticVersion

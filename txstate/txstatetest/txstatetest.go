@@ -61,7 +61,7 @@ func Simple(txid batch.Txid, epoch batch.Epoch) (txstate.Entry, []txstate.SavedP
 // EntryGen draws entries with every field in use.
 func EntryGen(txid batch.Txid, epoch batch.Epoch) *rapid.Generator[txstate.Entry] {
 	return rapid.Custom(func(t *rapid.T) txstate.Entry {
-		return txstate.Entry{
+		e := txstate.Entry{
 			Txid:       txid,
 			Attempt:    batch.Attempt{Epoch: epoch, N: rapid.Uint32().Draw(t, "n")},
 			Attempts:   rapid.Uint32().Draw(t, "attempts"),
@@ -88,6 +88,10 @@ func EntryGen(txid batch.Txid, epoch batch.Epoch) *rapid.Generator[txstate.Entry
 				Process: durationGen().Draw(t, "process took"), Commit: durationGen().Draw(t, "commit took"),
 			},
 		}
+		if e.Imported == "" {
+			e.Migrated = rapid.SampledFrom([][]string{nil, {"accept"}, {"rename a=b", "drop c"}}).Draw(t, "migrated")
+		}
+		return e
 	})
 }
 
