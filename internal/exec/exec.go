@@ -171,19 +171,7 @@ func New(cfg Config) *Executor {
 			x.onBad = plan.Stop
 		}
 	}
-	stages := map[string]bool{}
-	for _, e := range cfg.Plan.Exchanges {
-		x.windowed = x.windowed || e.State != nil && e.State.Schema.Window != nil
-		if e.State != nil && e.State.Mergeable && e.Next != nil {
-			panic("exec: the new values of " + e.Name + " are asked for, so its state can't be written as merge operands")
-		}
-		if e.Next != nil {
-			if stages[e.Name] {
-				panic("exec: two stages are named " + e.Name + ", by which the rows that they turn away are told apart")
-			}
-			stages[e.Name] = true
-		}
-	}
+	x.windowed = checkStages(cfg.Plan)
 	return x
 }
 

@@ -17,6 +17,7 @@ type rowWriter struct {
 	ctx    context.Context
 	view   *view
 	shards []map[string][]byte // nil values are deletions
+	rows   [][]byte            // emitted
 }
 
 func newRowWriter(ctx context.Context, v *view, shards int) *rowWriter {
@@ -39,6 +40,11 @@ func (w *rowWriter) Set(key, val []byte) {
 }
 
 func (w *rowWriter) Delete(key []byte) { w.put(key, nil) }
+
+// Emit keeps a row for the stage behind.
+func (w *rowWriter) Emit(row []byte) {
+	w.rows = append(w.rows, append(make([]byte, 0, len(row)), row...))
+}
 
 func (w *rowWriter) put(key, val []byte) {
 	s := w.shard(key)

@@ -176,7 +176,8 @@ type Task interface {
 // StageTask is the Task of a later stage: it takes the merged rows of one shard in key order.
 type StageTask interface {
 	Begin(tc *TaskContext) error
-	// Row takes one key with its merged delta (batch aggregates) or its new value (states).
+	// Row takes one key with its merged delta (batch aggregates), its value (states, as State.Emit says) or a row that an
+	// Operator emitted for it. Behind a Persist there is no key.
 	Row(key, value []byte) error
 	End() error
 }
@@ -186,8 +187,14 @@ type TaskContext struct {
 	Batch     *batch.Batch
 	Partition batch.Partition // zero in later stages
 	Shard     int             // in later stages
-	OnBad     OnBad
-	Future    time.Duration
+	// Final says, in later stages, that the next rows are those of windows that have just closed (EmitCloses).
+	Final bool
+	// State returns a state as the exchanges, and the persists placed between them, that stand before have left it in this
+	// batch. It is nil in the source stage. The state must exist and not be Mergeable. A Reader isn't used by two goroutines
+	// at once.
+	State  func(name string) state.Reader
+	OnBad  OnBad
+	Future time.Duration
 	// Careful asks the task to guard each user function by itself, so that a panic is a bad record of that step.
 	// Without it, the task may let panics through: the executor runs it again, careful.
 	Careful bool
@@ -232,10 +239,14 @@ type Rejected struct {
 // Exchange brings deltas with equal keys together and says what is done with them.
 type Exchange struct {
 	Name string // the stream's name, for errors and figures
-	// Merge appends to dst the combination of delta a, then b. It must be associative.
+	// Merge appends to dst the combination of delta a, then b. It must be associative. An Operator has none.
 	Merge func(dst, a, b []byte) ([]byte, error)
-	// State is updated with the merged deltas; nil for a batch aggregate.
+	// State is updated with the merged deltas; nil for a batch aggregate. With an Operator it is what that keeps.
 	State *State
+	// Operator makes what works on the state's keys instead of Merge and State.Update; nil: these do.
+	Operator func() Operator
+	// Output is a state that the operator writes rows to and never reads; nil: none. Its Update isn't used.
+	Output *State
 	// Next makes the tasks of the stage behind the exchange; nil if there is none.
 	Next func() StageTask
 	// FormatKey writes an encoded key for people, in errors.
@@ -246,9 +257,14 @@ type Exchange struct {
 type State struct {
 	Schema state.Schema
 	// Mergeable states are written as merge operands, without reading: only where agg.Merge is exactly associative
-	// and nobody needs the new value within the batch.
+	// and nobody needs the new value within the batch: nothing is emitted, and no later stage reads the state.
 	Mergeable bool
-	// TimeSources are the indices in Plan.Sources whose watermarks close the windows of a windowed state.
+	// Emit says which rows go to Exchange.Next; it is empty where there is none, or an operator says it.
+	Emit Emit
+	// Clock is what an operator's timers go by.
+	Clock Clock
+	// TimeSources are the indices in Plan.Sources whose watermarks close the windows of a windowed state, or are the clock
+	// of an operator.
 	TimeSources []int
 	// Zero returns the cells of a value that no record has reached; nil where the values are no cells.
 	Zero func() []byte
@@ -256,12 +272,69 @@ type State struct {
 	Update func(dst, old, delta []byte) (value []byte, keep bool, err error)
 }
 
+// Emit is a set of reasons for which a state's rows go to the stage behind it.
+type Emit uint8
+
+const (
+	// EmitUpdates sends each key that a batch changed, with its new value.
+	EmitUpdates Emit = 1 << iota
+	// EmitCloses sends all rows of each window that closes, in key order, with TaskContext.Final set. Batch T closes the
+	// windows whose ends the watermark left by T-1 has reached, once T's own deltas are applied. A window that a batch writes
+	// to after it closed, as a source that joined has held the watermark's sources back, closes again and is sent again.
+	EmitCloses
+)
+
+// Clock is what an operator's timers go by.
+type Clock uint8
+
+const (
+	ClockEvent Clock = iota // the watermark of the state's TimeSources that the batch before left
+	ClockBatch              // the batch's clock
+)
+
+// NoWake is what Operator.Wake returns for a value that doesn't want to be woken.
+const NoWake = txstate.NoTime
+
+// Operator works on the keys of one state with all that comes for them, and may want to be woken at times. What it does is a
+// function of its arguments: it keeps nothing from call to call but buffers, and isn't used by two goroutines at once.
+type Operator interface {
+	// Key takes all that a batch brings for a key, in the order of tasks (sources by id, topic, partition; stages behind them)
+	// and, within a task, in the order in which it was added: nothing, if the key is only woken. old is nil where the key is
+	// absent. It returns the new value, or keep = false, which removes the key. A value that is kept must not want to be
+	// woken at or before c.Now. The arguments may be used until it returns; value until the next call.
+	Key(c *KeyContext, key, old []byte, deltas [][]byte) (value []byte, keep bool, err error)
+	// Wake tells when a value wants to be woken, in nanoseconds; NoWake: never. It is a pure function.
+	Wake(value []byte) int64
+}
+
+// KeyContext is an operator's view of its batch.
+type KeyContext struct {
+	Batch *batch.Batch
+	Shard int
+	OnBad OnBad
+	// Now is the operator's clock: timers up to it are due. It is txstate.NoTime where there is no watermark yet.
+	Now int64
+	// Emit hands a row to Exchange.Next, with the key.
+	Emit func(row []byte) error
+	// Reject turns a row away.
+	Reject func(r Rejected)
+	// Put and Delete write a row of Exchange.Output. They are applied in the order of shards, keys and calls. Both arguments are copied.
+	Put    func(key, value []byte)
+	Delete func(key []byte)
+}
+
 // Persist is a partitionPersist: rows kept per task and applied to a state one task after the other, in
-// source-partition order, with the writes of earlier ones visible.
+// source-partition order, then in the order of the stages before it and their shards, with the writes of earlier ones visible.
 type Persist struct {
 	Name   string
 	Schema state.Schema
 	Apply  func(ctx context.Context, b *batch.Batch, p batch.Partition, rows any, st ReadWriter) error
+	// Before is the exchange ahead of which the rows are applied, so that it and those behind it may take what Next makes, and
+	// read the state: all the rows must come of stages before it. nil: behind all exchanges.
+	Before *Exchange
+	// Next makes the tasks of the stage behind: one for each task that had rows, which takes what Apply emitted, in order. nil
+	// if there is none.
+	Next func() StageTask
 }
 
 // ReadWriter is a state under change by one batch. Reads see the batch's own writes.
@@ -269,6 +342,8 @@ type ReadWriter interface {
 	state.Reader
 	Set(key, value []byte)
 	Delete(key []byte)
+	// Emit hands a row, which is copied, to Persist.Next.
+	Emit(row []byte)
 }
 
 // Static is a table that is read whole when the pipeline starts and copied into the store.
