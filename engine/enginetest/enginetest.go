@@ -11,7 +11,6 @@ package enginetest
 import (
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,6 +27,7 @@ import (
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/query"
+	"github.com/tridentd/tridentd/internal/rerun"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
@@ -38,7 +38,7 @@ import (
 type Input map[string][]string
 
 // Clock is the time of the first batch.
-var Clock = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+var Clock = rerun.Clock
 
 // Result is what a run left.
 type Result struct {
@@ -65,7 +65,7 @@ func Try(t testing.TB, p *engine.Pipeline, in ...Input) (*Result, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := w.open(vfs.NewMem())
+	db, err := rerun.OpenStore(t.Context(), w.plan, vfs.NewMem())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,9 +74,9 @@ func Try(t testing.TB, p *engine.Pipeline, in ...Input) (*Result, error) {
 			t.Error(err)
 		}
 	})
-	runErr := w.run(t.Context(), db, 0, 2)
+	runErr := w.in.Run(t.Context(), w.plan, db, rerun.Circumstances{Pending: 2})
 	r := &Result{t: t, db: db}
-	if r.Entries, err = entriesOf(t.Context(), db); err != nil {
+	if r.Entries, err = rerun.Entries(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	return r, runErr
@@ -144,23 +144,10 @@ func (r *Result) Rejected() []Rejected {
 	return all
 }
 
-func entriesOf(ctx context.Context, db *pebblestate.DB) ([]txstate.Entry, error) {
-	var all []txstate.Entry
-	for e, err := range db.Store().Entries(ctx, 1, 0) {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, nil
-}
-
 // world is a pipeline with its input.
 type world struct {
-	plan    *plan.Plan
-	sources map[string]*source
-	entries []txstate.Entry // the batches to run: ranges and clock, no digests
-	procs   int
+	plan *plan.Plan
+	in   *rerun.Input
 }
 
 func newWorld(p *engine.Pipeline, in []Input) (*world, error) {
@@ -168,10 +155,12 @@ func newWorld(p *engine.Pipeline, in []Input) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{plan: pl, sources: map[string]*source{}}
+	w := &world{plan: pl, in: &rerun.Input{Sources: map[string]*rerun.Source{}}}
 	csvs := map[string]bool{}
 	for _, s := range pl.Sources {
-		w.sources[s.ID] = &source{id: s.ID, parts: map[batch.Partition]*records{{Source: s.ID, Topic: s.ID}: {}}, ready: make(chan struct{}, 1)}
+		src := rerun.NewSource(s.ID)
+		src.Part(batch.Partition{Source: s.ID, Topic: s.ID})
+		w.in.Sources[s.ID] = src
 		csvs[s.ID] = s.Framing == emitter.CSV
 	}
 	for i, batchInput := range in {
@@ -181,16 +170,14 @@ func newWorld(p *engine.Pipeline, in []Input) (*world, error) {
 			if err != nil {
 				return nil, err
 			}
-			s := w.sources[id]
+			s := w.in.Sources[id]
 			if s == nil {
 				return nil, fmt.Errorf("input %d: pipeline %s has no source %q", i, pl.Name, id)
 			}
 			p := batch.Partition{Source: id, Topic: id, Number: number}
-			if s.parts[p] == nil {
-				s.parts[p] = &records{}
-			}
-			if csvs[id] && s.fields == nil && number == 0 && len(values) > 0 {
-				if s.fields, err = csv.NewReader(strings.NewReader(values[0])).Read(); err != nil {
+			part := s.Part(p)
+			if csvs[id] && s.Fields == nil && number == 0 && len(values) > 0 {
+				if s.Fields, err = csv.NewReader(strings.NewReader(values[0])).Read(); err != nil {
 					return nil, fmt.Errorf("input %d: header of %s: %w", i, id, err)
 				}
 				values = values[1:]
@@ -198,22 +185,25 @@ func newWorld(p *engine.Pipeline, in []Input) (*world, error) {
 			if len(values) == 0 {
 				continue
 			}
-			start := int64(len(s.parts[p].values))
-			s.parts[p].values = append(s.parts[p].values, values...)
+			start := part.End()
+			for _, v := range values {
+				part.Records = append(part.Records, batch.Record{Offset: part.End(), Value: []byte(v)})
+			}
 			e.Ranges = append(e.Ranges, txstate.RangeEntry{Range: batch.Range{
 				Partition: p, Start: start, End: start + int64(len(values)), LeaderEpoch: batch.NoEpoch,
 			}})
 		}
 		slices.SortFunc(e.Ranges, func(a, b txstate.RangeEntry) int { return a.Compare(b.Partition) })
-		w.entries = append(w.entries, e)
+		w.in.Batches = append(w.in.Batches, e)
 	}
-	if len(w.entries) > 0 {
-		for _, s := range w.sources {
+	if len(w.in.Batches) > 0 {
+		first := &w.in.Batches[0]
+		for _, s := range w.in.Sources {
 			for _, p := range s.Partitions() {
-				w.entries[0].Joined = append(w.entries[0].Joined, batch.Position{Partition: p, LeaderEpoch: batch.NoEpoch})
+				first.Joined = append(first.Joined, s.Parts[p].Start)
 			}
 		}
-		slices.SortFunc(w.entries[0].Joined, func(a, b batch.Position) int { return a.Compare(b.Partition) })
+		slices.SortFunc(first.Joined, func(a, b batch.Position) int { return a.Compare(b.Partition) })
 	}
 	return w, nil
 }
@@ -228,29 +218,4 @@ func splitKey(key string) (id string, number int32, err error) {
 		return "", 0, fmt.Errorf("input %q: %q is not a partition number", key, n)
 	}
 	return id, int32(v), nil
-}
-
-func (w *world) open(fs vfs.FS) (*pebblestate.DB, error) {
-	return pebblestate.Open(context.Background(), pebblestate.Options{
-		Dir: "data", FS: fs, Pipeline: w.plan.Name, Shards: plan.DefaultShards, CreateIfMissing: true,
-	})
-}
-
-// run drives the batches behind after, with so many in flight.
-func (w *world) run(ctx context.Context, db *pebblestate.DB, after batch.Txid, pending int) error {
-	x := exec.New(exec.Config{
-		Plan: w.plan, DB: db, Shards: db.Shards(), Procs: w.procs, PlanSum: xxhash.Sum64String(w.plan.Text), Build: "enginetest",
-		// What only informs must not differ between two runs either.
-		Now:     func() time.Time { return Clock },
-		Sources: func(id string) (emitter.Emitter, error) { return w.sources[id], nil },
-	})
-	if _, err := x.Open(ctx); err != nil {
-		return errors.Join(err, x.Close(ctx))
-	}
-	entries := slices.Clone(w.entries[after:])
-	for i := range entries {
-		entries[i].Attempt = batch.Attempt{Epoch: x.Epoch(), N: 1}
-	}
-	err := x.Drive(ctx, entries, pending)
-	return errors.Join(err, x.Close(ctx))
 }

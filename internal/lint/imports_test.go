@@ -100,8 +100,12 @@ var table = map[string]rule{
 		},
 		clients: []string{hclog, xxhash, xsync, "github.com/cenkalti/backoff/v5", "github.com/prometheus/client_golang"},
 	},
+	"internal/rerun": {
+		ours:    []string{"internal/plan", "internal/exec", "internal/query", "emitter", "state", "txstate", "pebblestate", "replay"},
+		clients: []string{xxhash, pebble + "/vfs"},
+	},
 	"engine/enginetest": {
-		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/sim"},
+		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun", "internal/sim"},
 		clients: []string{hclog, xxhash, pebble + "/vfs"},
 	},
 	"savepoint": {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress"}},
