@@ -150,7 +150,7 @@ func (x *Executor) redo(ctx context.Context, want *txstate.Entry, before uint64,
 			return d, nil
 		}
 	}
-	c.Entry, c.Positions = e, positions
+	c.Entry, c.Positions, c.Keep = e, positions, x.plan.Ledger.Changes
 	if err := x.cfg.DB.Commit(ctx, []pebblestate.Commit{c}); err != nil {
 		return d, x.located(err, e.Txid)
 	}

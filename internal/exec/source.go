@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -303,14 +304,31 @@ func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r bat
 // compareInput holds what was read of a recorded range against the record.
 func (x *Executor) compareInput(f *flight, i int, got batch.Input) error {
 	r := f.b.Ranges[i]
-	for _, e := range f.expect {
-		if e.Partition != r.Partition || e.Input == got {
-			continue
+	for j := range f.expect {
+		if e := &f.expect[j]; e.Partition == r.Partition && e.Input != got {
+			return changedInput(f.b.Txid, e, got)
 		}
-		return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "read",
-			fmt.Errorf("txid %d cannot be re-read: [%d,%d) held %d records with digest %016x, now %d records with digest %016x",
-				f.b.Txid, r.Start, r.End, e.Records, e.Digest, got.Records, got.Digest),
-			"the source changed below the recorded offsets (compaction, retention, an edited file); restore it, or start over from what is there").At(r.Partition, r.Start)
 	}
 	return nil
+}
+
+func changedInput(txid batch.Txid, e *txstate.RangeEntry, got batch.Input) *batch.Error {
+	return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "read",
+		fmt.Errorf("txid %d cannot be re-read: [%d,%d) held %d records with digest %016x, now %d records with digest %016x",
+			txid, e.Start, e.End, e.Records, e.Digest, got.Records, got.Digest),
+		"the source changed below the recorded offsets (compaction, retention, an edited file); restore it, or start over from what is there").At(e.Partition, e.Start)
+}
+
+// Reread passes the records of a recorded range of a committed batch to yield, and fails in the end if they aren't those that the
+// batch read.
+func Reread(ctx context.Context, em emitter.Emitter, txid batch.Txid, e *txstate.RangeEntry, yield func(*batch.Chunk) error) error {
+	in := newInput()
+	err := em.Read(ctx, e.Range, func(c *batch.Chunk) error {
+		in.add(c.Records)
+		return yield(c)
+	})
+	if got := in.result(); err == nil && got != e.Input {
+		return changedInput(txid, e, got)
+	}
+	return err
 }
