@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -284,4 +286,33 @@ func FuzzBaseInfo(f *testing.F) {
 			t.Fatalf("%+v, %v", again, err)
 		}
 	})
+}
+
+// TestBaseOfFailedStore fails the syncs of the log while a base is made: that ends, with the cause, and so does Close.
+func TestBaseOfFailedStore(t *testing.T) {
+	mem := vfs.NewMem()
+	var broken atomic.Bool
+	o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && (strings.HasSuffix(op.Path, ".log") || strings.HasSuffix(op.Path, ".sst")) && !strings.Contains(op.Path, "/base/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return syscall.EIO
+		}
+		return nil
+	})))
+	db := mustOpen(t, o)
+	mustCommit(t, db, commitOf(1, setOf("s", 4, set("k", "one"))))
+	broken.Store(true)
+	_, err := db.MakeBase(t.Context(), baseTime)
+	if !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v", err)
+	}
+	if _, err := db.Checkpoint(t.Context(), "/copy"); err == nil {
+		t.Error("a copy of a failed store")
+	}
+	_ = db.Close() // it ends
+	broken.Store(false)
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	if b, err := db.MakeBase(t.Context(), baseTime); err != nil || b.Txid != 1 {
+		t.Errorf("%+v, %v", b, err)
+	}
 }

@@ -51,17 +51,7 @@ func (db *DB) Checkpoint(ctx context.Context, dir string) (batch.Txid, error) {
 	return txid, syncDir(o.FS, dir)
 }
 
-func (db *DB) checkpoint(dir string) (_ batch.Txid, err error) {
-	// Pebble panics if it can't write the copy's markers; it holds nothing then that a deferred call doesn't give back.
-	defer func() {
-		if r := recover(); r != nil {
-			failed, ok := r.(error)
-			if !ok || !errors.Is(failed, syscall.ENOSPC) && !errors.Is(failed, syscall.EDQUOT) && !errors.Is(failed, syscall.EIO) && !errors.Is(failed, fs.ErrPermission) {
-				panic(r)
-			}
-			err = failed
-		}
-	}()
+func (db *DB) checkpoint(dir string) (batch.Txid, error) {
 	db.writing.Lock()
 	defer db.writing.Unlock()
 	if err := db.Err(); err != nil {
@@ -72,5 +62,20 @@ func (db *DB) checkpoint(dir string) (_ batch.Txid, err error) {
 		return 0, err
 	}
 	defer db.release(v)
-	return v.txid, db.pebble.Checkpoint(dir, pebble.WithFlushedWAL())
+	return v.txid, db.orFailed(func() error { return copyPebble(db.pebble, dir) })
+}
+
+// copyPebble makes a checkpoint of Pebble's.
+func copyPebble(p *pebble.DB, dir string) (err error) {
+	// Pebble panics if it can't write the copy's markers; it holds nothing then that a deferred call doesn't give back.
+	defer func() {
+		if r := recover(); r != nil {
+			failed, ok := r.(error)
+			if !ok || !errors.Is(failed, syscall.ENOSPC) && !errors.Is(failed, syscall.EDQUOT) && !errors.Is(failed, syscall.EIO) && !errors.Is(failed, fs.ErrPermission) {
+				panic(r)
+			}
+			err = failed
+		}
+	}()
+	return p.Checkpoint(dir, pebble.WithFlushedWAL())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -81,21 +82,44 @@ func (db *DB) CompactLedger(ctx context.Context) error {
 
 // background does something with Pebble that no commit waits for. Pebble panics if it is closed meanwhile, which after a
 // failed write happens at any time.
-func (db *DB) background(f func() error) (err error) {
+func (db *DB) background(f func() error) error {
 	if err := db.Err(); err != nil {
 		return err
 	}
 	if db.current.Load() == nil {
 		return ErrClosed
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			failed, ok := r.(error)
-			if !ok || !errors.Is(failed, pebble.ErrClosed) {
-				panic(r)
+	return db.orFailed(func() (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				failed, ok := r.(error)
+				if !ok || !errors.Is(failed, pebble.ErrClosed) {
+					panic(r)
+				}
+				err = ErrClosed
 			}
-			err = ErrClosed
-		}
-	}()
-	return f()
+		}()
+		return f()
+	})
+}
+
+// orFailed calls f, which may wait for ever for what Pebble does in the background: it is left to itself once the database
+// has failed.
+func (db *DB) orFailed(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-db.failed:
+	}
+	timer := time.NewTimer(failureGrace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-db.fence.parked:
+	case <-timer.C:
+	}
+	return db.Err()
 }

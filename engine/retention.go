@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
+)
+
+// The ledger is trimmed beside the batches, in passes every few seconds: none of it is done by a commit.
+//
+// A replay begins at txid 1 or, once that has been trimmed, at a base: a copy of the store as of an earlier txid. The
+// ledger keeps within its bounds, and bases are made so that one always lies in what it holds: a new one as soon as the
+// latest beginning has left the newer half of the bounds. So at least the newer half of what the bounds allow can be
+// replayed, there are at most two bases (three for a moment), and each pins the tables that the store had when it was made,
+// until the bounds have passed it.
+const (
+	retentionEvery = 5 * time.Second
+	// baseEvery is the least time between two bases, whatever the bounds: making one writes the memtables out. Where
+	// batches outrun their bounds in less, the ledger grows for so long.
+	baseEvery = time.Minute
+)
+
+// retention trims the ledger of one run.
+type retention struct {
+	limits plan.Ledger
+	log    hclog.Logger
+	now    func() time.Time // decides when something is trimmed, never what a batch is
+	every  time.Duration    // between bases
+	made   time.Time        // the last one
+}
+
+// ledgerBounds fills in the defaults.
+func ledgerBounds(l plan.Ledger) plan.Ledger {
+	if l.MaxAge == 0 {
+		l.MaxAge = plan.DefaultLedgerAge
+	}
+	if l.MaxBytes == 0 {
+		l.MaxBytes = plan.DefaultLedgerBytes
+	}
+	return l
+}
+
+// keepLedger trims the ledger until ctx ends.
+func (h *Handle) keepLedger(ctx context.Context) {
+	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery}
+	tick := time.NewTicker(retentionEvery)
+	defer tick.Stop()
+	for failing := false; ; {
+		db, err := h.asked()
+		if err == nil {
+			err = r.pass(ctx, db)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil, errors.Is(err, pebblestate.ErrClosed), errors.Is(err, errAgain):
+			failing = err != nil && failing
+		case !failing: // a store that fails is told by its commits; what else there is once
+			failing = true
+			h.log.Warn("the ledger can't be trimmed; trying again", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ledgerView is what a pass looks at.
+type ledgerView struct {
+	ctx         context.Context
+	db          *pebblestate.DB
+	now         time.Time
+	first, last batch.Txid
+}
+
+// pass makes a base if one is due, and trims what is out of bounds.
+func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
+	v := &ledgerView{ctx: ctx, db: db, now: r.now()}
+	if v.first, v.last = db.Ledger(); v.last == 0 {
+		return nil
+	}
+	bases, err := db.Bases()
+	if err != nil {
+		return err
+	}
+	// The newest txid behind which a replay can begin; none if what there was has been lost, or was never there as the
+	// store was restored from a savepoint.
+	var newest batch.Txid
+	for _, b := range bases {
+		if v.first <= b.Txid && b.Txid <= v.last {
+			newest = b.Txid
+		}
+	}
+	lost := newest == 0 && v.first > 1
+	half, err := v.within(r.limits, 1, 2)
+	if err != nil {
+		return err
+	}
+	if (lost || newest+1 < half) && v.last > newest && (lost || r.made.IsZero() || v.now.Sub(r.made) >= r.every) {
+		began := time.Now()
+		b, err := db.MakeBase(ctx, v.now)
+		if err != nil {
+			return fmt.Errorf("making a base: %w", err)
+		}
+		r.made = v.now
+		newest = b.Txid
+		r.log.Info("the ledger has a new base, which replays can begin at", "txid", uint64(b.Txid), "bytes", b.Bytes, "took", time.Since(began).Round(time.Millisecond))
+	}
+	keep, err := v.overdue(r.limits)
+	if err != nil {
+		return err
+	}
+	if keep = min(keep, newest); keep > v.first { // the base's own entry stays: it tells whose base it is
+		if err := db.TrimLedger(ctx, keep); err != nil {
+			return err
+		}
+		r.log.Debug("the ledger is trimmed", "first", uint64(keep), "last", uint64(v.last), "removed", uint64(keep-v.first))
+		v.first = keep
+		if err := errors.Join(db.RemoveBases(v.first), db.CompactLedger(ctx)); err != nil {
+			return err
+		}
+	} else if len(bases) > 0 && bases[0].Txid < v.first { // left by a process that ended in between
+		return db.RemoveBases(v.first)
+	}
+	return nil
+}
+
+// slack is the share of a bound by which it is overstepped (age) or kept below (count and size) so that not every pass
+// trims: 1/slack.
+const slack = 32
+
+// overdue is the first txid that stays, if something is out of bounds; otherwise the first there is.
+func (v *ledgerView) overdue(l plan.Ledger) (batch.Txid, error) {
+	loose := l
+	if l.MaxAge > 0 {
+		loose.MaxAge += l.MaxAge / slack
+	}
+	keep, err := v.within(loose, 1, 1)
+	if err != nil || keep == v.first {
+		return v.first, err
+	}
+	tight := l
+	if tight.MaxBatches > 0 {
+		tight.MaxBatches = max(1, tight.MaxBatches-tight.MaxBatches/slack)
+	}
+	if tight.MaxBytes > 0 {
+		tight.MaxBytes -= tight.MaxBytes / slack
+	}
+	return v.within(tight, 1, 1)
+}
+
+// within is the first txid whose entry lies within num/den of the bounds; the last one's does always.
+func (v *ledgerView) within(l plan.Ledger, num, den int64) (batch.Txid, error) {
+	first := v.first
+	if n := l.MaxBatches; n > 0 {
+		if n = max(1, n*num/den); int64(v.last-first) >= n {
+			first = v.last - batch.Txid(n) + 1
+		}
+	}
+	if l.MaxAge > 0 {
+		since := v.now.Add(-l.MaxAge / time.Duration(den) * time.Duration(num))
+		var err error
+		if first, err = v.search(first, func(txid batch.Txid) (bool, error) {
+			at, err := v.committed(txid)
+			return !at.Before(since), err
+		}); err != nil {
+			return first, err
+		}
+	}
+	if l.MaxBytes > 0 {
+		limit := l.MaxBytes / den * num
+		return v.search(first, func(txid batch.Txid) (bool, error) {
+			n, err := v.db.LedgerBytes(txid)
+			return n <= limit, err
+		})
+	}
+	return first, nil
+}
+
+// search is the first txid from one on that is in bounds; the last if none is. What follows one in bounds is, too.
+func (v *ledgerView) search(from batch.Txid, in func(batch.Txid) (bool, error)) (batch.Txid, error) {
+	if ok, err := in(from); ok || err != nil { // mostly
+		return from, err
+	}
+	var failed error
+	n := sort.Search(int(v.last-from), func(i int) bool {
+		if failed != nil {
+			return true
+		}
+		ok, err := in(from + batch.Txid(i))
+		failed = err
+		return ok
+	})
+	return from + batch.Txid(n), failed
+}
+
+func (v *ledgerView) committed(txid batch.Txid) (time.Time, error) {
+	for e, err := range v.db.Store().Entries(v.ctx, txid, txid) {
+		return e.Committed, err
+	}
+	return time.Time{}, fmt.Errorf("the ledger has no entry of txid %d", txid)
+}
