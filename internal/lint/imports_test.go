@@ -90,9 +90,10 @@ var table = map[string]rule{
 	"pebblestate":         {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 
 	// The engine.
-	"internal/plan":  {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
-	"internal/exec":  {ours: []string{"internal/plan", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
-	"internal/query": {ours: []string{"state", "txstate", "agg", "pebblestate"}},
+	"internal/plan":   {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
+	"internal/exec":   {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
+	"internal/change": {ours: []string{"internal/plan", "state"}},
+	"internal/query":  {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {
 		ours: []string{
 			"coordinator", "coordinator/runner", "txstate", "emitter", "codec", "agg", "state", "window", "sink", "pebblestate",

@@ -36,6 +36,8 @@ type Plan struct {
 	// Text is a canonical description of everything that decides the results: sources, steps, states. Its hash is
 	// the plan's hash in the ledger. Limits and comments are no part of it.
 	Text string
+	// Definition is the same by its parts; nil if the author of the plan doesn't tell. See Define.
+	Definition *Definition
 	// Lines describe the plan for people: one line per source, step, exchange and state (validate prints them).
 	Lines []string
 
