@@ -25,7 +25,10 @@ type replayFlags struct {
 	data     string
 	from, to uint64
 	verify   bool
+	follow   bool // --until-different
 	into     string
+	dump     uint64
+	format   string
 	procs    int
 	logLevel string
 }
@@ -37,9 +40,13 @@ func (a *app) replayCommand() *cobra.Command {
 		Short: "Run the recorded batches again, and compare",
 		Long: "replay runs the batches of the ledger again, over the same offset ranges, in a store of its own, and compares the input,\n" +
 			"what each batch changed, and the final states. It reads a store at rest, or a copy that the running daemon makes in a moment.\n" +
-			"With --into the replayed store stays: a data directory with states, offsets and ledger as of txid --to.\n" +
+			"With --until-different it then goes on with what the running pipeline commits, until a batch comes out otherwise, the\n" +
+			"pipeline ends, or Ctrl-C. With --into the replayed store stays: a data directory with states, offsets and ledger as of\n" +
+			"txid --to. With --dump it prints the records that one batch read and what it wrote: from the changes that were kept\n" +
+			"(`ledger: {changes: keep}`), or it runs the batches up to it again.\n" +
 			"Exit code 3: a batch came out otherwise; 1: the input can't be read again as it was.",
-		Example: "  tridentd replay flights.yaml --verify\n  tridentd replay flights.yaml --to 3 --into other-data",
+		Example: "  tridentd replay flights.yaml --verify\n  tridentd replay flights.yaml --dump 3 --format json\n" +
+			"  tridentd replay flights.yaml --to 3 --into other-data",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, rest, err := a.resolve(args, f.data)
 			if err != nil {
@@ -53,6 +60,9 @@ func (a *app) replayCommand() *cobra.Command {
 	}
 	dataFlag(cmd, &f.data)
 	cmd.Flags().BoolVar(&f.verify, "verify", false, "compare, and throw the replayed store away")
+	cmd.Flags().BoolVar(&f.follow, "until-different", false, "compare, and go on with what the running pipeline commits until a batch differs")
+	cmd.Flags().Uint64Var(&f.dump, "dump", 0, "print the input and the writes of this txid")
+	cmd.Flags().StringVar(&f.format, "format", formatTable, "of --dump: table, json or csv")
 	cmd.Flags().StringVar(&f.into, "into", "", "keep the replayed store: the directory below which the pipeline's data directory is made")
 	cmd.Flags().Uint64Var(&f.from, "from", 1, "first txid to compare; those before are run unseen")
 	cmd.Flags().Uint64Var(&f.to, "to", 0, "last txid (default: the last committed)")
@@ -62,9 +72,21 @@ func (a *app) replayCommand() *cobra.Command {
 }
 
 func (f *replayFlags) check() error {
+	modes := 0
+	for _, set := range []bool{f.verify, f.follow, f.into != "", f.dump != 0} {
+		if set {
+			modes++
+		}
+	}
 	switch {
-	case f.verify == (f.into != ""):
-		return usagef("say what the replay is for: --verify, or --into DIR")
+	case modes != 1:
+		return usagef("say what the replay is for: --verify, --until-different, --into DIR, or --dump TXID")
+	case f.follow && f.to != 0:
+		return usagef("--until-different has no end: leave --to out")
+	case f.dump != 0 && (f.from != 1 || f.to != 0):
+		return usagef("--dump prints one batch: leave --from and --to out")
+	case f.dump == 0 && f.format != formatTable:
+		return usagef("--format is for --dump")
 	case f.to != 0 && f.to < f.from:
 		return usagef("--to %d is below --from %d", f.to, f.from)
 	case f.procs < 0:
@@ -72,7 +94,7 @@ func (f *replayFlags) check() error {
 	case hclog.LevelFromString(f.logLevel) == hclog.NoLevel:
 		return usagef("--log-level %q: it is trace, debug, info, warn or error", f.logLevel)
 	}
-	return nil
+	return checkFormat(f.format)
 }
 
 // replay runs the ledger again.
@@ -81,14 +103,25 @@ func (a *app) replay(ctx context.Context, t *target, f *replayFlags) error {
 		return err
 	}
 	tuneMemory()
+	switch {
+	case f.dump != 0:
+		return a.dump(ctx, t, f)
+	case f.follow:
+		return a.untilDifferent(ctx, t, f)
+	}
 	return withStore(ctx, t.dir, func(db *pebblestate.DB) error { return a.replayStore(ctx, t, db, f) })
 }
 
-func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f *replayFlags) (err error) {
-	o := replay.Options{
-		Store: db, From: batch.Txid(f.from), To: batch.Txid(f.to), Procs: f.procs,
+func (a *app) replayOptions(f *replayFlags) replay.Options {
+	return replay.Options{
+		From: batch.Txid(f.from), To: batch.Txid(f.to), Procs: f.procs,
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "tridentd", Level: hclog.LevelFromString(f.logLevel), Output: a.err}),
 	}
+}
+
+func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f *replayFlags) (err error) {
+	o := a.replayOptions(f)
+	o.Store = db
 	into := filepath.Join(f.into, t.pipeline.Name())
 	if f.into != "" {
 		if err := os.MkdirAll(f.into, 0o755); err != nil {
@@ -98,20 +131,25 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 			return usagef("%s is there already: choose another directory", into)
 		}
 		// It takes its name when it is whole and has come out equal.
-		if o.Dir, err = os.MkdirTemp(f.into, t.pipeline.Name()+".*.partial"); err != nil {
+		dir, remove, err := replay.Scratch(f.into, t.pipeline.Name()+".partial-")
+		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+		o.Dir = dir
+		defer func() { err = errors.Join(err, remove()) }()
 	}
 	seen := newReplayProgress(a.err)
 	o.Committed = seen.committed
 	rep, err := replay.Verify(ctx, t.pipeline, o)
 	seen.stop()
-	if _, ok := errors.AsType[*replay.Different](err); ok {
-		return &exitError{exitDifferent, err}
-	}
 	if err != nil {
-		return queryError(err)
+		return replayError(err)
+	}
+	if rep.Before != nil {
+		if f.into != "" {
+			return replayError(rep.Before)
+		}
+		fmt.Fprintf(a.err, "something before txid %d differs: %s\n", rep.From, rep.Before)
 	}
 	if f.into != "" {
 		if err := os.Rename(o.Dir, into); err != nil {
@@ -123,10 +161,25 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 	return nil
 }
 
+// replayError gives a difference the exit code of one.
+func replayError(err error) error {
+	if _, ok := errors.AsType[*replay.Different](err); ok {
+		return &exitError{exitDifferent, err}
+	}
+	return queryError(err)
+}
+
 func replayLine(rep replay.Report) string {
-	what := "input and changes"
+	changes := "changes"
+	switch {
+	case rep.Kept > 0 && rep.Kept == rep.Batches:
+		changes += " (key by key)"
+	case rep.Kept > 0:
+		changes += fmt.Sprintf(" (of %s batches key by key)", grouped(rep.Kept))
+	}
+	what := "input and " + changes
 	if rep.States {
-		what = "input, changes and final state"
+		what = "input, " + changes + " and final state"
 	}
 	rate := int64(float64(rep.Records) / max(rep.Took.Seconds(), 1e-3))
 	return fmt.Sprintf("%s batches, %s records: %s equal (byte for byte), %s records/s", grouped(rep.Batches), grouped(rep.Records), what, grouped(rate))

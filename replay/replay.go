@@ -34,6 +34,8 @@ type Options struct {
 	// Dir is where the replayed store is built, and stays: it must hold none yet. Empty: in a temporary directory, which
 	// is removed in the end.
 	Dir string
+	// Scratch says that Dir will be thrown away: nothing is kept in it that a replay doesn't need.
+	Scratch bool
 	// Base says that Dir holds a store to begin at, instead of at the first batch: a savepoint that was restored there.
 	Base bool
 	// SkipStates leaves the final states uncompared.
@@ -71,8 +73,10 @@ func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) 
 	if err := r.choose(ctx); err != nil {
 		return Report{}, err
 	}
-	if r.o.Dir == "" {
+	if r.o.Dir == "" || r.o.Scratch {
 		r.plan.Ledger.Changes = false // nobody will ask for them
+	}
+	if r.o.Dir == "" {
 		dir, remove, err := Scratch("", "tridentd-replay-")
 		if err != nil {
 			return Report{}, err
