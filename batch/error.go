@@ -46,6 +46,7 @@ const (
 	CodeStoreFull     Code = "store_full"      // no space left on the device
 	CodeStoreInUse    Code = "store_in_use"    // another process works in the directory
 	CodeStoreForeign  Code = "store_foreign"   // the directory belongs to another pipeline or plan
+	CodePlanChanged   Code = "plan_changed"    // the pipeline differs from the one that made the store in a way that its states don't go with
 	CodeStoreMissing  Code = "store_missing"   // the directory is empty, a mirror says that the pipeline has run
 	CodeConfiguration Code = "configuration"   // a setting is wrong
 	CodeBatchTooLarge Code = "batch_too_large" // a batch exceeds a limit of a store

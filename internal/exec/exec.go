@@ -107,7 +107,7 @@ type Executor struct {
 	windows  windowSet
 	tables   tables                       // as the batch planned last leaves them
 	recorded map[batch.Txid]txstate.Entry // recorded and not committed
-	schemas  []state.Schema               // of states that no commit has brought yet
+	schemas  []state.Schema               // of states that are new or described otherwise, and that no commit has brought yet
 }
 
 // cursor is where a partition stands, committed and planned.
@@ -203,10 +203,10 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 	if err := x.restore(ctx, snap); err != nil {
 		return snap, err
 	}
-	if err := x.checkSchemas(); err != nil {
-		return snap, err
-	}
 	if err := x.checkRecorded(snap.Recorded); err != nil {
+		return snap, x.located(err, 0)
+	}
+	if err := x.checkPlan(ctx, snap.Txid); err != nil {
 		return snap, x.located(err, 0)
 	}
 	if err := x.loadStatics(ctx); err != nil {

@@ -95,7 +95,7 @@ func TestFailedSync(t *testing.T) {
 			if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
 				return nil
 			}
-			if syncs.Add(1) == at+5 { // the first are those of the opening
+			if syncs.Add(1) == at+6 { // the first are those of the opening
 				return errors.New("input/output error")
 			}
 			return nil

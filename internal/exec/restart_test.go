@@ -329,6 +329,9 @@ func TestWatermarkOfASourceThatWasAway(t *testing.T) {
 	}
 	run("a") // a process that commits nothing
 	w.lines.add(0, record("ann", 2, time.Minute))
+	sources = []string{"a", "b"}
+	w.accept(fs)
+	w.accept(replayed)
 	back := run("a", "b")
 	if len(back) != 1 || back[0].Counts.Late != 1 {
 		t.Errorf("a row from before the watermark that b had left: %+v", back)

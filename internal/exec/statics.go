@@ -257,34 +257,3 @@ func schemasOf(p *plan.Plan) []state.Schema {
 	}
 	return all
 }
-
-// checkSchemas compares the plan's states with those in the store. A state that isn't there yet begins with the
-// next commit; one that is there under its name but differs is refused.
-func (x *Executor) checkSchemas() error {
-	snap, err := x.cfg.DB.Snapshot()
-	if err != nil {
-		return err
-	}
-	defer snap.Close() //nolint:errcheck // it only reads
-	stored, err := snap.Schemas()
-	if err != nil {
-		return err
-	}
-	have := make(map[string]string, len(stored))
-	for _, s := range stored {
-		have[s.Name] = SchemaText(s)
-	}
-	x.schemas = nil
-	for _, s := range schemasOf(x.plan) {
-		was, ok := have[s.Name]
-		switch now := SchemaText(s); {
-		case !ok:
-			x.schemas = append(x.schemas, s)
-		case was != now:
-			return x.located(batch.NewError(batch.Permanent, batch.CodeStoreForeign, "open",
-				fmt.Errorf("state %s was kept as %s, the pipeline now declares %s", s.Name, was, now),
-				"give the changed state another name, or start over with another --data"), 0)
-		}
-	}
-	return nil
-}

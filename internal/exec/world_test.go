@@ -226,6 +226,20 @@ func (w *world) open(fs vfs.FS) (*pebblestate.DB, error) {
 	})
 }
 
+// accept tells a store that its states go on with the pipeline as it is now.
+func (w *world) accept(fs vfs.FS) {
+	w.t.Helper()
+	db, err := w.open(fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pl := w.pipeline()
+	err = db.SetPlan(context.Background(), exec.PlanFor(xxhash.Sum64String(pl.Text), exec.DefinitionOf(pl)))
+	if err := errors.Join(err, db.Close()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // process is one process: a store, an executor, and the runner that drives it.
 type process struct {
 	w  *world
