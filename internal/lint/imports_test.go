@@ -101,6 +101,10 @@ var table = map[string]rule{
 		},
 		clients: []string{hclog, xxhash, xsync, "github.com/cenkalti/backoff/v5", "github.com/prometheus/client_golang"},
 	},
+	"replay/replaytest": {
+		ours:    []string{"replay", "engine", "emitter", "txstate", "pebblestate", "internal/exec", "internal/plan", "internal/rerun"},
+		clients: []string{xxhash, pebble + "/vfs"},
+	},
 	"internal/rerun": {
 		ours:    []string{"internal/plan", "internal/exec", "internal/query", "emitter", "state", "txstate", "pebblestate", "replay"},
 		clients: []string{xxhash, pebble + "/vfs"},

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -27,7 +28,7 @@ import (
 var Clock = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Input is what batches are made of: the records of each source, by its id, and for each txid from 1 on the ranges, the clock
-// and the seed. Entries of a ledger serve as batches; what they say of outcomes is ignored.
+// and the seed. Entries of a ledger serve as batches; where one has a Chain, the batch must come to that.
 type Input struct {
 	Sources map[string]*Source
 	Batches []txstate.Entry
@@ -114,7 +115,13 @@ func (in *Input) Verify(ctx context.Context, build Build, o Options) (difference
 	if err != nil {
 		return nil, err
 	}
-	all := o.More
+	for i, e := range in.Batches {
+		if e.Chain != 0 && e.Chain != want.entries[i].Chain {
+			found("txid %d is the first that differs from what was recorded: %s", e.Txid, entryDiff(&e, &want.entries[i]))
+			break
+		}
+	}
+	all := slices.Clone(o.More)
 	for _, procs := range []int{1, 2, 16} {
 		for _, pending := range []int{1, 4} {
 			all = append(all, Circumstances{Procs: procs, Pending: pending})

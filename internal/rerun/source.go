@@ -110,7 +110,7 @@ func (m *memory) Read(_ context.Context, r batch.Range, yield func(*batch.Chunk)
 	recs = recs[:sort.Search(len(recs), func(i int) bool { return recs[i].Offset >= r.End })]
 	for some := range slices.Chunk(recs, chunkSize) {
 		// A copy: what is handed over may be used only until yield returns, and who keeps or changes it must be found.
-		c := batch.Chunk{Fields: m.s.Fields, Records: clone(some)}
+		c := batch.Chunk{Fields: m.s.Fields, Records: Clone(some)}
 		if err := yield(&c); err != nil {
 			return err
 		}
@@ -137,8 +137,8 @@ func (m *memory) Ends(context.Context) (map[batch.Partition]int64, error) {
 	return ends, nil
 }
 
-// clone copies records with all that they refer to.
-func clone(recs []batch.Record) []batch.Record {
+// Clone copies records with all that they refer to.
+func Clone(recs []batch.Record) []batch.Record {
 	all := slices.Clone(recs)
 	for i := range all {
 		r := &all[i]
