@@ -42,6 +42,7 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 		p.timed[st] = g.s.sources
 	}
 	g.exchange(name, a, &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: value.KeyText})
+	p.define(g.s.trail, name, "group", "aggregate")
 	p.describe("  state %s: %s by %s", name, aggregateNames(a.Columns()), columnNames(st.Schema.Key))
 }
 
@@ -237,6 +238,8 @@ func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a 
 		p.errorf("two batch aggregates are named %q", name)
 	}
 	out := Stream[Total[K, R]]{p: p, n: &node[Total[K, R]]{}, sources: g.s.sources}
+	step := ""
+	out.trail = g.s.trail.behind(&step)
 	if err := a.Err(); err != nil {
 		p.errorf("batch aggregate %s: %w", name, err)
 	}
@@ -259,6 +262,7 @@ func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a 
 		return &stageTask[K, R]{chains: chains[Total[K, R]]{n: out.n}, name: name, key: g.codec, total: a.Update, dec: dec}
 	}
 	g.exchange(name, a, e)
+	step = "batch aggregate " + aggregateNames(a.Columns()) + " by " + columnNames(g.codec.Columns())
 	p.describe("  batch aggregate %s: %s", name, aggregateNames(a.Columns()))
 	return out
 }

@@ -86,6 +86,7 @@ func PartitionPersist[K comparable, V, T any](s Stream[T], name string, update f
 			return update(&Batch{b: b, part: part, step: step}, rows.([]T), &KV[K, V]{ctx: ctx, st: st, key: key, row: row})
 		},
 	})
+	p.define(s.trail, name, "persist")
 	p.describe("  state %s: rows by %s, kept by partition", name, columnNames(key.Columns()))
 	s.to(func(b *builder) push[T] {
 		var rows []T

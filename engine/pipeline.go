@@ -28,19 +28,23 @@ type Pipeline struct {
 	states map[string]bool
 	lines  []string
 	text   []string
-	onBad  plan.OnBad
-	limits plan.Limits
-	ledger plan.Ledger
-	keeper Keeper
-	steps  int
+	// What the plan's definition is made of.
+	defined []plan.StateDefinition
+	tables  []plan.Part
+	onBad   plan.OnBad
+	limits  plan.Limits
+	ledger  plan.Ledger
+	keeper  Keeper
+	steps   int
 
 	compiled *plan.Plan
 }
 
 // sourceDef is a source under construction.
 type sourceDef struct {
-	plan *plan.Source
-	desc string
+	plan   *plan.Source
+	desc   string
+	decode string
 }
 
 // PipelineOption is a setting of a whole pipeline.
@@ -204,6 +208,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		st.TimeSources = slices.Compact(st.TimeSources)
 	}
 	pl.Text = strings.Join(append([]string{"pipeline " + p.name, fmt.Sprintf("on_bad_record %d", p.onBad)}, p.text...), "\n")
+	pl.Definition = p.definition()
 	p.compiled = pl
 	return pl, nil
 }

@@ -41,6 +41,7 @@ func Static[K comparable, V any](p *Pipeline, name string, src emitter.Source, d
 	}
 	p.statics = append(p.statics, st)
 	p.describe("static table %s: %s, decode %s", name, src.Describe(), dec.Describe())
+	p.tables = append(p.tables, plan.Part{Name: name, Settings: []plan.Setting{{Name: "input", Value: src.Describe()}, {Name: "decode", Value: dec.Describe()}}})
 	return t
 }
 
@@ -81,7 +82,8 @@ func Lookup[T any, K comparable, V, R any](s Stream[T], t Table[K, V], key func(
 		s.p.errorf("%s: the table belongs to another pipeline", step)
 		return out
 	}
-	s.p.describe("  %s in %s", step, s.p.statics[t.index].Name)
+	out.trail.table = s.p.statics[t.index].Name
+	s.p.describe("  %s in %s", step, out.trail.table)
 	s.to(func(b *builder) push[T] {
 		next := out.n.build(b)
 		var table map[K]*V

@@ -21,11 +21,13 @@ type Stream[T any] struct {
 	sources []*sourceDef
 	root    *sourceDef // set where the stream is what a source decodes
 	timed   bool       // its values have an event time
+	trail   *trail
 }
 
 // derive begins a stream behind s.
 func derive[U, T any](s Stream[T]) Stream[U] {
-	return Stream[U]{p: s.p, n: &node[U]{}, sources: s.sources, timed: s.timed}
+	n := &node[U]{}
+	return Stream[U]{p: s.p, n: n, sources: s.sources, timed: s.timed, trail: s.trail.behind(&n.step)}
 }
 
 func (s Stream[T]) to(f func(b *builder) push[T]) { s.n.outs = append(s.n.outs, f) }
@@ -50,7 +52,7 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 	if dec.CSV() {
 		framing = emitter.CSV
 	}
-	def := &sourceDef{desc: src.Describe(), plan: &plan.Source{
+	def := &sourceDef{desc: src.Describe(), decode: dec.Describe(), plan: &plan.Source{
 		ID:      id,
 		Framing: framing,
 		Open:    func(env plan.Env) (emitter.Emitter, error) { return src.Open(id, framing, env) },
@@ -77,8 +79,8 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 		o(def)
 	}
 	p.sources = append(p.sources, def)
-	p.describe("source %s: %s, decode %s", id, def.desc, dec.Describe())
-	return Stream[T]{p: p, n: n, sources: []*sourceDef{def}, root: def}
+	p.describe("source %s: %s, decode %s", id, def.desc, def.decode)
+	return Stream[T]{p: p, n: n, sources: []*sourceDef{def}, root: def, trail: &trail{source: def}}
 }
 
 // TimeOption is a setting of a source's event time.
@@ -170,6 +172,7 @@ func Merge[T any](first Stream[T], others ...Stream[T]) Stream[T] {
 			}
 		}
 		s.to(forward)
+		out.trail.from = append(out.trail.from, s.trail)
 	}
 	out.n.step = first.p.step("merge")
 	first.p.describe("  %s of %d streams", out.n.step, len(others)+1)

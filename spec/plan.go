@@ -60,7 +60,7 @@ func (p *Pipeline) KafkaSources() []KafkaSource {
 
 // Plan compiles the pipeline. Each call gives a plan of its own.
 func (p *Pipeline) Plan() (*plan.Plan, error) {
-	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Ledger: p.m.ledger, Text: p.text(), Lines: p.lines(), Keeper: p.planKeeper()}
+	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Ledger: p.m.ledger, Text: p.text(), Definition: p.definition(), Lines: p.lines(), Keeper: p.planKeeper()}
 	for i, s := range p.c.sources {
 		con := p.connectors[i]
 		src := &plan.Source{

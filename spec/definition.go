@@ -1,0 +1,88 @@
+package spec
+
+import (
+	"strings"
+
+	"github.com/tridentd/tridentd/internal/plan"
+)
+
+// definition describes the pipeline by its parts: what text says as a whole.
+func (p *Pipeline) definition() *plan.Definition {
+	d := &plan.Definition{}
+	for i, s := range p.c.sources {
+		part := plan.Part{Name: s.decl.name, Settings: []plan.Setting{
+			{Name: "input", Value: p.connectors[i].describe},
+			{Name: "decode", Value: s.decl.decode.text()},
+			{Name: "on_bad_record", Value: map[plan.OnBad]string{plan.Stop: "stop", plan.Skip: "skip"}[s.decl.onBad], Policy: true},
+		}}
+		if t := s.decl.time; t != nil {
+			part.Settings = append(part.Settings,
+				plan.Setting{Name: "time", Value: s.decl.timeField.text},
+				plan.Setting{Name: "lateness", Value: t.Lateness.String(), Policy: true},
+				plan.Setting{Name: "idle", Value: orDefault(t.Idle, plan.DefaultIdle).String(), Policy: true},
+				plan.Setting{Name: "future", Value: orDefault(t.Future, plan.DefaultFuture).String(), Policy: true})
+		}
+		d.Sources = append(d.Sources, part)
+	}
+	for i, s := range p.c.statics {
+		d.Tables = append(d.Tables, plan.Part{Name: s.decl.name, Settings: []plan.Setting{
+			{Name: "input", Value: p.tables[i].describe},
+			{Name: "decode", Value: s.decl.decode.text()},
+			{Name: "key", Value: s.decl.key.text},
+		}})
+	}
+	for _, o := range p.c.outputs {
+		def := plan.StateDefinition{Schema: o.schema, Ways: p.m.ways(o.stream)}
+		for _, s := range p.m.upstream(o.stream) {
+			for _, st := range s.steps {
+				if st.op == "lookup" {
+					def.Tables = append(def.Tables, st.n.get("state").text)
+				}
+			}
+		}
+		d.States = append(d.States, def)
+	}
+	return d
+}
+
+// upstream lists a stream and those before it.
+func (m *model) upstream(s *streamDecl) []*streamDecl {
+	all := []*streamDecl{s}
+	for _, f := range s.from {
+		if up := m.stream(f.text); up != nil {
+			all = append(all, m.upstream(up)...)
+		}
+	}
+	return all
+}
+
+// ways are the chains of steps from sources to the end of a stream. The names of the streams between play no part.
+func (m *model) ways(s *streamDecl) []plan.Way {
+	var steps []string
+	for _, st := range s.steps {
+		steps = append(steps, st.change(s))
+	}
+	var all []plan.Way
+	for _, f := range s.from {
+		before := []plan.Way{{Source: f.text}}
+		if up := m.stream(f.text); up != nil {
+			before = m.ways(up)
+		}
+		for _, w := range before {
+			all = append(all, plan.Way{Source: w.Source, Steps: append(append([]string{}, w.Steps...), steps...)})
+		}
+	}
+	return all
+}
+
+// change is a step's text without what the state's schema says: its name, and for how long windows are kept.
+func (st *stepDecl) change(s *streamDecl) string {
+	text := st.text(s)
+	switch st.op {
+	case "aggregate":
+		text = strings.TrimSuffix(text, " in state "+s.state)
+	case "window":
+		text, _, _ = strings.Cut(text, " kept ")
+	}
+	return text
+}
