@@ -3,6 +3,8 @@ package agg
 import (
 	"fmt"
 	"reflect"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"github.com/tridentd/tridentd/batch"
@@ -45,8 +47,9 @@ type Table[T any] interface {
 }
 
 // Fields makes an aggregate of each field of A, a struct of accumulators: Counter, Sum, Min, Max, Mean, First, Last,
-// Collect. Their columns are named after the fields, in snake_case or as a `trident:"name"` tag says; a tag of "-"
-// leaves a field out. add is called once per value with the accumulators of the value's key; it must depend on its
+// Collect, FirstN, LastN, Top, TopBy, MinBy, MaxBy, Distinct, Quantile, Variance, StdDev. Their columns are named after the
+// fields, in snake_case or as a `trident:"name"` tag says; a tag of "-" leaves a field out. What an accumulator must know
+// follows the name: `trident:"name,n=10"`, `trident:",p=0.99"`. add is called once per value with the accumulators of the value's key; it must depend on its
 // arguments only.
 func Fields[T, A any](add func(a *A, v T)) Aggregation[T] {
 	f := &fields[T, A]{add: add}
@@ -57,12 +60,25 @@ func Fields[T, A any](add func(a *A, v T)) Aggregation[T] {
 
 // single is Fields with one accumulator that is A itself.
 func single[T, A any](name string, add func(a *A, v T)) Aggregation[T] {
+	return with(name, "", add)
+}
+
+// with is single for an accumulator that must know param.
+func with[T, A any](name, param string, add func(a *A, v T)) Aggregation[T] {
 	f := &fields[T, A]{add: add}
 	acc, ok := any(new(A)).(accumulator)
 	if !ok {
 		panic(fmt.Sprintf("agg: %s is no accumulator", reflect.TypeFor[A]()))
 	}
-	f.cells, f.err = describe(nil, name, 0, acc)
+	if c, ok := acc.(configured); ok {
+		if err := c.configure(param); err != nil {
+			f.err = fmt.Errorf("aggregate %s: %s: %w", name, c.parameter(), err)
+			return f
+		}
+	}
+	if f.cells, f.err = describe(nil, name, 0, acc); f.err == nil {
+		f.cells[0].param = param
+	}
 	f.prepare()
 	return f
 }
@@ -112,9 +128,67 @@ func CollectOf[T, V any](name string, f func(T) V) Aggregation[T] {
 	return single(name, func(a *Collect[V], v T) { a.Add(f(v)) })
 }
 
+// FirstNOf keeps the first n of what f returns that isn't null.
+func FirstNOf[T, V any](name string, n int, f func(T) V) Aggregation[T] {
+	return with(name, strconv.Itoa(n), func(a *FirstN[V], v T) { a.Add(f(v)) })
+}
+
+// LastNOf keeps the last n of what f returns that isn't null.
+func LastNOf[T, V any](name string, n int, f func(T) V) Aggregation[T] {
+	return with(name, strconv.Itoa(n), func(a *LastN[V], v T) { a.Add(f(v)) })
+}
+
+// TopOf keeps the k greatest distinct values of what f returns.
+func TopOf[T any, V Ordered](name string, k int, f func(T) V) Aggregation[T] {
+	return with(name, strconv.Itoa(k), func(a *Top[V], v T) { a.Add(f(v)) })
+}
+
+// TopByOf keeps the k distinct values of what f returns with the greatest weights; of equal weights the lesser values.
+func TopByOf[T any, V, W Ordered](name string, k int, f func(T) V, weight func(T) W) Aggregation[T] {
+	return with(name, strconv.Itoa(k), func(a *TopBy[V, W], v T) { a.Add(f(v), weight(v)) })
+}
+
+// MinByOf is what f returns for the value with the least by; for the first of several.
+func MinByOf[T, V any, W Ordered](name string, f func(T) V, by func(T) W) Aggregation[T] {
+	return single(name, func(a *MinBy[V, W], v T) { a.Add(f(v), by(v)) })
+}
+
+// MaxByOf is what f returns for the value with the greatest by; for the first of several.
+func MaxByOf[T, V any, W Ordered](name string, f func(T) V, by func(T) W) Aggregation[T] {
+	return single(name, func(a *MaxBy[V, W], v T) { a.Add(f(v), by(v)) })
+}
+
+// DistinctOf estimates how many distinct values f returns; see Distinct for how well.
+func DistinctOf[T, V any](name string, f func(T) V) Aggregation[T] {
+	return single(name, func(a *Distinct[V], v T) { a.Add(f(v)) })
+}
+
+// QuantileOf estimates a quantile of what f returns: p = 0.5 is the median. See Quantile for how well.
+func QuantileOf[T any, N Number](name string, p float64, f func(T) N) Aggregation[T] {
+	return with(name, strconv.FormatFloat(p, 'g', -1, 64), func(a *Quantile[N], v T) { a.Add(f(v)) })
+}
+
+// VarianceOf is the variance of what f returns.
+func VarianceOf[T any, N Number](name string, f func(T) N) Aggregation[T] {
+	return single(name, func(a *Variance[N], v T) { a.Add(f(v)) })
+}
+
+// StdDevOf is the standard deviation of what f returns.
+func StdDevOf[T any, N Number](name string, f func(T) N) Aggregation[T] {
+	return single(name, func(a *StdDev[N], v T) { a.Add(f(v)) })
+}
+
+// configured is an accumulator that must know something before its first value.
+type configured interface {
+	// parameter is the name of it, as a field's tag gives it.
+	parameter() string
+	configure(param string) error
+}
+
 // cellAt is an accumulator within a struct.
 type cellAt struct {
 	column state.Column
+	param  string // what the accumulator must know; empty for most
 	offset uintptr
 	status uintptr // where its status lies, within the struct
 	proto  accumulator
@@ -149,7 +223,7 @@ func accumulatorsOf(t reflect.Type) ([]cellAt, error) {
 
 func addAccumulators(cells []cellAt, top, t reflect.Type, base uintptr) ([]cellAt, error) {
 	for sf := range t.Fields() {
-		tag := sf.Tag.Get("trident")
+		tag, options, _ := strings.Cut(sf.Tag.Get("trident"), ",")
 		acc, ok := reflect.TypeAssert[accumulator](reflect.New(sf.Type))
 		var err error
 		switch {
@@ -158,14 +232,20 @@ func addAccumulators(cells []cellAt, top, t reflect.Type, base uintptr) ([]cellA
 		case !ok && sf.Anonymous && sf.Type.Kind() == reflect.Struct:
 			cells, err = addAccumulators(cells, top, sf.Type, base+sf.Offset)
 		case !ok:
-			err = fmt.Errorf(`field %s of %s is a %s and no accumulator; use agg.Counter, agg.Sum, agg.Min, agg.Max, agg.Mean, agg.First, agg.Last or agg.Collect, or leave it out by a trident:"-" tag`, sf.Name, top, sf.Type)
+			err = fmt.Errorf(`field %s of %s is a %s and no accumulator; use one of package agg's, such as agg.Counter or agg.Sum, or leave it out by a trident:"-" tag`, sf.Name, top, sf.Type)
 		case !sf.IsExported():
 			err = fmt.Errorf(`field %s of %s is unexported; export it, or leave it out by a trident:"-" tag`, sf.Name, top)
 		default:
 			if tag == "" {
 				tag = names.Snake(sf.Name)
 			}
-			if cells, err = describe(cells, tag, base+sf.Offset, acc); err != nil {
+			var param string
+			if param, err = configure(acc, options); err == nil {
+				if cells, err = describe(cells, tag, base+sf.Offset, acc); err == nil {
+					cells[len(cells)-1].param = param
+				}
+			}
+			if err != nil {
 				err = fmt.Errorf("field %s of %s: %w", sf.Name, top, err)
 			}
 		}
@@ -174,6 +254,25 @@ func addAccumulators(cells []cellAt, top, t reflect.Type, base uintptr) ([]cellA
 		}
 	}
 	return cells, nil
+}
+
+// configure gives an accumulator what the options of a field's tag say.
+func configure(acc accumulator, options string) (param string, err error) {
+	c, ok := acc.(configured)
+	if !ok {
+		if options != "" {
+			return "", fmt.Errorf("%q: it has no options", options)
+		}
+		return "", nil
+	}
+	name, param, _ := strings.Cut(options, "=")
+	if name != c.parameter() {
+		return "", fmt.Errorf(`say its %s by a tag: trident:",%[1]s=…"`, c.parameter())
+	}
+	if err := c.configure(param); err != nil {
+		return "", fmt.Errorf("%s: %w", options, err)
+	}
+	return param, nil
 }
 
 func describe(cells []cellAt, name string, offset uintptr, acc accumulator) ([]cellAt, error) {
@@ -196,11 +295,18 @@ type fields[T, A any] struct {
 	names  []string
 	exact  bool
 	err    error
+	empty  A // without values, but knowing what it must
 }
 
 func (f *fields[T, A]) prepare() {
 	f.exact = true
-	for _, c := range f.cells {
+	for i := range f.cells {
+		c := &f.cells[i]
+		if acc, ok := c.in(unsafe.Pointer(&f.empty)).(configured); ok && f.err == nil {
+			if err := acc.configure(c.param); err != nil {
+				panic("agg: " + err.Error()) // it was tried before
+			}
+		}
 		f.status = append(f.status, c.status)
 		f.names = append(f.names, c.column.Name)
 		f.exact = f.exact && c.exact
@@ -242,8 +348,7 @@ func (t *table[T, A]) Reset() {
 }
 
 func (t *table[T, A]) New() int {
-	var zero A
-	t.slots = append(t.slots, zero)
+	t.slots = append(t.slots, t.f.empty)
 	return len(t.slots) - 1
 }
 

@@ -623,7 +623,7 @@ func TestDecoders(t *testing.T) {
 func second[A any](_ A, err error) error { return err }
 
 func TestFunctions(t *testing.T) {
-	if got := strings.Join(agg.Names(), " "); got != "avg collect count count_if first last max min sum" {
+	if got := strings.Join(agg.Names(), " "); got != "avg collect count count_if distinct first first_n last last_n max max_by min min_by quantile stddev sum top variance" {
 		t.Error(got)
 	}
 	for _, c := range []struct {

@@ -12,7 +12,7 @@
 // Merge is exactly associative for the cells that Exact names: any grouping of the same sequence of deltas gives
 // the same bytes. It also can't fail on what was written: counts and sums of integers have 128 bits, and a batch's sums of
 // decimals are bounded (AddDecimal), so that what is too large shows in the batch that brings it, before its commit, and
-// never in a store that merges later. The order of the sequence is kept by all callers, since first, last and collect depend on it; float
+// never in a store that merges later. The order of the sequence is kept by all callers, since first, last, collect and their likes depend on it; float
 // sums depend on the grouping too and are therefore only ever combined as the batches are recorded.
 //
 // # Declaring aggregates
@@ -53,7 +53,23 @@ const (
 	tagCollect                   // uvarint: number of values; binary values
 	tagCustom                    // uvarint: length; a row of binary values
 	tagList                      // uvarint: number of items; each a uvarint length and a row of binary values
-	tagEnd                       // no tag
+	tagFirstN                    // as few says
+	tagLastN                     // likewise
+	tagTop                       // as top says
+	tagTopBy                     // likewise
+	tagMinBy                     // as by says
+	tagMaxBy                     // likewise
+	tagDistinct                  // as hyperLogLog says
+	tagQuantile                  // as histogram says
+	tagVarInt                    // as moments says, for numbers of each kind
+	tagVarFloat
+	tagVarDecimal
+	tagVarNumber
+	tagStdInt // likewise; in the order of the variances
+	tagStdFloat
+	tagStdDecimal
+	tagStdNumber
+	tagEnd // no tag
 )
 
 var tagNames = [...]string{
@@ -61,6 +77,11 @@ var tagNames = [...]string{
 	tagSumNumber: "a sum of numbers", tagMin: "a minimum", tagMax: "a maximum", tagAvgInt: "a mean of integers",
 	tagAvgFloat: "a mean of floats", tagAvgDecimal: "a mean of decimals", tagAvgNumber: "a mean of numbers", tagFirst: "a first value",
 	tagLast: "a last value", tagCollect: "a list of values", tagCustom: "a user's aggregate", tagList: "values for a user's aggregate",
+	tagFirstN: "first values", tagLastN: "last values", tagTop: "greatest values", tagTopBy: "values of the greatest weights",
+	tagMinBy: "a value by a minimum", tagMaxBy: "a value by a maximum", tagDistinct: "a number of distinct values", tagQuantile: "a quantile",
+	tagVarInt: "a variance of integers", tagVarFloat: "a variance of floats", tagVarDecimal: "a variance of decimals", tagVarNumber: "a variance of numbers",
+	tagStdInt: "a standard deviation of integers", tagStdFloat: "a standard deviation of floats", tagStdDecimal: "a standard deviation of decimals",
+	tagStdNumber: "a standard deviation of numbers",
 }
 
 func (t tag) String() string {
@@ -73,7 +94,8 @@ func (t tag) String() string {
 // exact tells whether Merge of cells with this tag is exactly associative.
 func (t tag) exact() bool {
 	switch t {
-	case tagCount, tagSumInt, tagSumDecimal, tagMin, tagMax, tagAvgInt, tagAvgDecimal:
+	case tagCount, tagSumInt, tagSumDecimal, tagMin, tagMax, tagAvgInt, tagAvgDecimal, tagTop, tagTopBy, tagDistinct, tagQuantile,
+		tagVarInt, tagVarDecimal, tagStdInt, tagStdDecimal:
 		return true
 	default:
 		return false
@@ -200,6 +222,18 @@ func mergeCell(dst []byte, t tag, a, b []byte) (merged, restA, restB []byte, err
 		return append(dst, a[:len(a)-len(restA)]...), restA, restB, nil
 	case tagCollect, tagList:
 		return mergeLists(dst, t, a, b)
+	case tagFirstN, tagLastN:
+		return mergeFew(dst, t == tagLastN, a, b)
+	case tagTop, tagTopBy:
+		return mergeTop(dst, t == tagTopBy, a, b)
+	case tagMinBy, tagMaxBy:
+		return mergeBy(dst, t == tagMaxBy, a, b)
+	case tagDistinct:
+		return mergeDistinct(dst, a, b)
+	case tagQuantile:
+		return mergeQuantile(dst, a, b)
+	case tagVarInt, tagVarFloat, tagVarDecimal, tagVarNumber, tagStdInt, tagStdFloat, tagStdDecimal, tagStdNumber:
+		return mergeMoments(dst, a, b)
 	case tagCustom:
 		return dst, nil, nil, errNotMerged
 	default:
@@ -270,9 +304,10 @@ func readSized(b []byte) (s, rest []byte, err error) {
 }
 
 // Exact tells whether Merge of these cells is exactly associative, which makes them fit to be written as merge
-// operands: counts, sums and means of integers and decimals, minima and maxima (their order is total: -0 equals 0, NaN
-// comes last). Not so: sums and means of floats and of mixed numbers, first, last, collect, users' aggregates,
-// and bytes that are no cells.
+// operands: counts, sums, means, variances and standard deviations of integers and decimals, minima, maxima and top (their
+// order is total: -0 equals 0, NaN comes last), distinct and quantiles. Not so: sums, means, variances and standard
+// deviations of floats and of mixed numbers, what depends on the order of the values (first, last, their likes with n,
+// min_by, max_by, collect), users' aggregates, and bytes that are no cells.
 func Exact(cells []byte) bool {
 	for len(cells) > 0 {
 		t := tag(cells[0])
@@ -309,6 +344,18 @@ func skip(t tag, b []byte) (rest []byte, err error) {
 		_, rest, err = value.ViewBinary(b)
 	case tagCollect, tagList:
 		_, _, rest, err = readList(t, b)
+	case tagFirstN, tagLastN:
+		rest, err = new(few).read(b)
+	case tagTop, tagTopBy:
+		rest, err = (&top{weighted: t == tagTopBy}).read(b, value.ViewBinary)
+	case tagMinBy, tagMaxBy:
+		_, _, rest, err = readBy(b)
+	case tagDistinct:
+		rest, err = new(hyperLogLog).read(b)
+	case tagQuantile:
+		rest, err = new(histogram).read(b)
+	case tagVarInt, tagVarFloat, tagVarDecimal, tagVarNumber, tagStdInt, tagStdFloat, tagStdDecimal, tagStdNumber:
+		rest, err = new(moments).read(b)
 	case tagCustom:
 		_, rest, err = readSized(b)
 	default:
@@ -317,8 +364,8 @@ func skip(t tag, b []byte) (rest []byte, err error) {
 	return rest, err
 }
 
-// Results appends what the cells come to, as queries show it: of nothing but nulls, null, except for counts (0) and
-// collect (an empty list). Sums of integers beyond int64 are values that print with all their digits. A user's
+// Results appends what the cells come to, as queries show it: of nothing but nulls, null, except for counts and distinct (0)
+// and lists (empty). Sums of integers beyond int64 are values that print with all their digits. A user's
 // aggregate gives as many values as it has columns.
 func Results(dst []value.Value, cells []byte) ([]value.Value, error) {
 	for i := 0; len(cells) > 0; i++ {
@@ -383,6 +430,50 @@ func result(dst []value.Value, t tag, b []byte) ([]value.Value, []byte, error) {
 			}
 		}
 		return append(dst, value.ListOf(vs)), rest, nil
+	case tagFirstN, tagLastN:
+		var f few
+		rest, err := f.read(b)
+		if err != nil {
+			return dst, nil, err
+		}
+		return append(dst, f.result()), rest, nil
+	case tagTop, tagTopBy:
+		l := top{weighted: t == tagTopBy}
+		rest, err := l.read(b, value.DecodeBinary)
+		if err != nil {
+			return dst, nil, err
+		}
+		return append(dst, l.result()), rest, nil
+	case tagMinBy, tagMaxBy:
+		_, cell, rest, err := readBy(b)
+		if err != nil {
+			return dst, nil, err
+		}
+		v, _, err := value.DecodeBinary(cell)
+		return append(dst, v), rest, err
+	case tagDistinct:
+		var h hyperLogLog
+		rest, err := h.read(b)
+		if err != nil {
+			return dst, nil, err
+		}
+		return append(dst, h.result()), rest, nil
+	case tagQuantile:
+		var h histogram
+		rest, err := h.read(b)
+		if err != nil {
+			return dst, nil, err
+		}
+		v, err := h.result()
+		return append(dst, v), rest, err
+	case tagVarInt, tagVarFloat, tagVarDecimal, tagVarNumber, tagStdInt, tagStdFloat, tagStdDecimal, tagStdNumber:
+		m := moments{t: t}
+		rest, err := m.read(b)
+		if err != nil {
+			return dst, nil, err
+		}
+		v, err := m.result()
+		return append(dst, v), rest, err
 	case tagCustom:
 		row, rest, err := readSized(b)
 		if err != nil {

@@ -3,6 +3,7 @@ package agg
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"unsafe"
 
 	"github.com/tridentd/tridentd/internal/value"
@@ -41,6 +42,9 @@ func accumulatorDecoder[V any](found []cellAt, cols []state.Column) (func([]byte
 		want := cols[i]
 		if want.Agg == "count_if" { // its cell is a count
 			want.Agg = "count"
+		}
+		if base, _, ok := strings.Cut(want.Agg, "("); ok && c.param == "" && c.column.Agg == base {
+			want.Agg = base // a plain accumulator reads what any parameter made
 		}
 		if c.column != want {
 			return nil, fmt.Errorf("%s has %s where column %d is %s", reflect.TypeFor[V](), describeColumn(c.column), i+1, describeColumn(cols[i]))

@@ -18,7 +18,7 @@ func TestReferenceListsAllFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := map[string][]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)\\((x?)\\)` \\|(.*)\\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)\\((|x[a-z, ]*)\\)` \\|(.*)\\|$").FindAllStringSubmatch(string(page), -1) {
 		cells := strings.Split(m[3], "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
@@ -34,8 +34,8 @@ func TestReferenceListsAllFunctions(t *testing.T) {
 			continue
 		}
 		delete(rows, name)
-		if want := map[int]string{0: "", 1: "x"}[f.MaxArgs]; row[0] != want {
-			t.Errorf("%s(%s), want (%s)", name, row[0], want)
+		if got := strings.Split(row[0], ", "); f.MaxArgs == 0 != (row[0] == "") || f.MaxArgs > 0 && len(got) != f.MaxArgs || f.Param != "" && got[1] != f.Param {
+			t.Errorf("%s(%s): it takes up to %d arguments %s", name, row[0], f.MaxArgs, f.Param)
 		}
 		of, result, exact := row[2], row[3], row[5]
 		for _, typ := range types {
@@ -48,12 +48,12 @@ func TestReferenceListsAllFunctions(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			want := map[string]string{"the same": typ, "int": "int", "list": "list", "int: float, else the same": strings.Replace(typ, "int", "float", 1)}[result]
+			want := map[string]string{"the same": typ, "int": "int", "float": "float", "list": "list", "int: float, else the same": strings.Replace(typ, "int", "float", 1)}[result]
 			if got != want {
 				t.Errorf("%s of %s is a %s; the page says %s", name, typ, got, want)
 			}
 			says := exact == "yes" || strings.Contains(fmt.Sprintf(", %s,", exact), fmt.Sprintf(" %s,", typ))
-			if f.MaxArgs == 1 && f.Exact(typ) != says {
+			if f.MaxArgs > 0 && f.Exact(typ) != says {
 				t.Errorf("%s of %s is exact: %v; the page says %q", name, typ, f.Exact(typ), exact)
 			}
 		}

@@ -27,6 +27,7 @@ type Shown struct {
 var (
 	errMean   = errors.New("a mean can't be gone on with from the number that it shows; give what it is made of, {\"sum\": …, \"count\": …}")
 	errCustom = errors.New("a user's own aggregate can't be gone on with from what it shows")
+	errHidden = errors.New("it can't be gone on with from what it shows, as it keeps more than that")
 )
 
 // Restatable tells whether cells can be made of what they show, given those of a value without records: the error names the
@@ -34,8 +35,11 @@ var (
 func Restatable(zero []byte, cols []state.Column) error {
 	for i := 0; len(zero) > 0; i++ {
 		t := tag(zero[0])
-		if t == tagCustom || t == tagList {
+		switch {
+		case t == tagCustom || t == tagList:
 			return fmt.Errorf("aggregate %s: %w", cols[i].Name, errCustom)
+		case t == tagMinBy || t == tagMaxBy || t == tagDistinct || t == tagQuantile || t >= tagVarInt && t < tagEnd:
+			return fmt.Errorf("aggregate %s: %s: %w", cols[i].Name, t, errHidden)
 		}
 		rest, err := skip(t, zero[1:])
 		if err != nil {
@@ -59,15 +63,18 @@ func Restate(dst, zero []byte, cols []state.Column, shown []Shown) ([]byte, erro
 		if err != nil {
 			return dst, cellError(nil, i, t, err)
 		}
+		cell := zero[:len(zero)-len(rest)]
 		zero = rest
-		if dst, err = restate(dst, t, shown[i]); err != nil {
+		if dst, err = restate(dst, cell, shown[i]); err != nil {
 			return dst, fmt.Errorf("aggregate %s: %w", cols[i].Name, err)
 		}
 	}
 	return dst, nil
 }
 
-func restate(dst []byte, t tag, s Shown) ([]byte, error) {
+// restate appends the cell that shows s; zero is the cell without values.
+func restate(dst, zero []byte, s Shown) ([]byte, error) {
+	t := tag(zero[0])
 	switch t {
 	case tagAvgInt, tagAvgFloat, tagAvgDecimal, tagAvgNumber:
 		return restateMean(dst, t, s)
@@ -95,17 +102,73 @@ func restate(dst []byte, t tag, s Shown) ([]byte, error) {
 	case tagLast:
 		return AppendLast(dst, v), nil
 	case tagCollect:
-		if v.Kind() != value.List {
-			return dst, fmt.Errorf("%s is no list", v)
-		}
-		for _, e := range v.List() {
-			if e.IsNull() {
-				return dst, errors.New("its list holds a null")
-			}
+		if err := listed(v); err != nil {
+			return dst, err
 		}
 		return AppendCollect(dst, v.List()), nil
+	case tagFirstN, tagLastN:
+		return restateFew(dst, zero, v)
+	case tagTop, tagTopBy:
+		return restateTop(dst, zero, v)
 	}
 	panic("agg: restate: " + t.String())
+}
+
+func listed(v value.Value) error {
+	if v.Kind() != value.List {
+		return fmt.Errorf("%s is no list", v)
+	}
+	for _, e := range v.List() {
+		if e.IsNull() {
+			return errors.New("its list holds a null")
+		}
+	}
+	return nil
+}
+
+func restateFew(dst, zero []byte, v value.Value) ([]byte, error) {
+	f := few{last: tag(zero[0]) == tagLastN}
+	if _, err := f.read(zero[1:]); err != nil {
+		return dst, err
+	}
+	if err := listed(v); err != nil {
+		return dst, err
+	}
+	if len(v.List()) > f.limit {
+		return dst, fmt.Errorf("%d values are more than the %d that are kept", len(v.List()), f.limit)
+	}
+	for _, e := range v.List() {
+		if err := f.Add(e, value.NullValue()); err != nil {
+			return dst, err
+		}
+	}
+	return f.Append(dst), nil
+}
+
+func restateTop(dst, zero []byte, v value.Value) ([]byte, error) {
+	t := top{weighted: tag(zero[0]) == tagTopBy}
+	if _, err := t.read(zero[1:], value.ViewBinary); err != nil {
+		return dst, err
+	}
+	if err := listed(v); err != nil {
+		return dst, err
+	}
+	for _, e := range v.List() {
+		x, weight := e, value.NullValue()
+		if t.weighted {
+			if e.Kind() != value.List || len(e.List()) != 2 || listed(e) != nil {
+				return dst, fmt.Errorf("%s is no pair of a value and its weight", e)
+			}
+			x, weight = e.List()[0], e.List()[1]
+		}
+		if err := t.Add(x, weight); err != nil {
+			return dst, err
+		}
+	}
+	if n := len(v.List()); len(t.entries) != n {
+		return dst, fmt.Errorf("%d values, of which only %d are kept", n, len(t.entries))
+	}
+	return t.Append(dst), nil
 }
 
 func restateMean(dst []byte, t tag, s Shown) ([]byte, error) {

@@ -56,6 +56,22 @@ var restated = []struct {
 		}
 		return AppendCollect(nil, vs)
 	}},
+	{"first_n", (&few{limit: 2}).Append(nil), drawFed(func() Feed { return &few{limit: 2} })},
+	{"last_n", (&few{limit: 2, last: true}).Append(nil), drawFed(func() Feed { return &few{limit: 2, last: true} })},
+	{"top", (&top{limit: 2}).Append(nil), drawFed(func() Feed { return &top{limit: 2} })},
+	{"top by weight", (&top{limit: 2, weighted: true}).Append(nil), drawFed(func() Feed { return &top{limit: 2, weighted: true} })},
+}
+
+func drawFed(feed func() Feed) func(t *rapid.T) []byte {
+	return func(t *rapid.T) []byte {
+		f := feed()
+		for range rapid.IntRange(0, 4).Draw(t, "n") {
+			if err := f.Add(drawAny(t), drawAny(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return f.Append(nil)
+	}
 }
 
 func drawDecimal(t *rapid.T) decimal.Decimal {
@@ -142,6 +158,11 @@ func TestRestateMean(t *testing.T) {
 		{AppendCount(nil, 0), Shown{Value: value.NullValue()}, "null is no count"},
 		{AppendCollect(nil, nil), Shown{Value: value.IntOf(1)}, "1 is no list"},
 		{AppendCollect(nil, nil), Shown{Value: value.ListOf([]value.Value{value.NullValue()})}, "its list holds a null"},
+		{(&few{limit: 1}).Append(nil), Shown{Value: value.ListOf([]value.Value{value.IntOf(1), value.IntOf(2)})}, "2 values are more than the 1 that are kept"},
+		{(&top{limit: 2}).Append(nil), Shown{Value: value.ListOf([]value.Value{value.IntOf(1), value.IntOf(1)})}, "2 values, of which only 1 are kept"},
+		{(&top{limit: 2, weighted: true}).Append(nil), Shown{Value: value.ListOf([]value.Value{value.IntOf(1)})}, "1 is no pair of a value and its weight"},
+		{(&hyperLogLog{}).Append(nil), Shown{Value: value.IntOf(1)}, "as it keeps more than that"},
+		{(&moments{t: tagStdNumber}).Append(nil), Shown{Value: value.IntOf(1)}, "a standard deviation of numbers: it can't be gone on with"},
 		{append([]byte{byte(tagCustom)}, 0), Shown{Value: value.IntOf(1)}, "a user's own aggregate"},
 	} {
 		got := ""

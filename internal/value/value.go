@@ -199,6 +199,22 @@ func (v Value) String() string {
 	return string(AppendText(nil, v))
 }
 
+// Clone returns v with memory of its own: a view of a column or of encoded bytes is gone when these are.
+func (v Value) Clone() Value {
+	switch v.kind {
+	case String, Bytes:
+		b := append([]byte(nil), v.data()...)
+		v.ptr = unsafe.Pointer(unsafe.SliceData(b))
+	case List:
+		vs := make([]Value, len(v.List()))
+		for i, e := range v.List() {
+			vs[i] = e.Clone()
+		}
+		v.ptr = unsafe.Pointer(unsafe.SliceData(vs))
+	}
+	return v
+}
+
 // Compare orders all values: -1, 0 or 1. Null comes first, then by kind. Numbers of all kinds compare by what they
 // are, exactly: 2 equals 2.0 and -0 equals 0; NaN equals itself and comes after all other numbers. Strings
 // and bytes compare byte by byte, lists element by element.
