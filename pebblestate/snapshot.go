@@ -91,6 +91,37 @@ func (s *Snapshot) Scan(ctx context.Context, name string, from, to []byte) iter.
 	}
 }
 
+// ScanShard iterates over the rows of one shard of a state with from <= key < to, in key order; a nil bound is none.
+func (s *Snapshot) ScanShard(ctx context.Context, name string, shard int, from, to []byte) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		t := s.v.states[name]
+		if t == nil {
+			return
+		}
+		prefix := appendShard(slices.Clone(t.prefix), shard)
+		upper := enc.PrefixEnd(prefix)
+		if to != nil {
+			upper = append(slices.Clone(prefix), to...)
+		}
+		it, err := s.v.snap.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: append(slices.Clone(prefix), from...), UpperBound: upper})
+		if err != nil {
+			yield(Row{}, s.db.failedRead(err))
+			return
+		}
+		for it.First(); it.Valid(); it.Next() {
+			k := it.Key()[len(prefix):]
+			buf := append(append(make([]byte, 0, len(k)+len(it.Value())), k...), it.Value()...)
+			if !yield(Row{Key: buf[:len(k):len(k)], Value: buf[len(k):]}, nil) {
+				_ = it.Close() // the caller has what it wanted
+				return
+			}
+		}
+		if err := s.db.closed(it, s.db.failedRead(it.Error())); err != nil {
+			yield(Row{}, err)
+		}
+	}
+}
+
 // merge brings the shards of a state, each sorted by key, into one order. A single iterator of Pebble serves all:
 // it fetches some rows of a shard ahead, the more the further that shard has been read.
 type merge struct {

@@ -8,6 +8,7 @@ package state
 
 import (
 	"context"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -26,6 +27,15 @@ type Window struct {
 	Size      int64 `json:"size"`      // nanoseconds
 	Offset    int64 `json:"offset"`    // nanoseconds from the epoch
 	Retention int64 `json:"retention"` // nanoseconds of batch time after the window closed
+}
+
+// End is where the window with the given start ends, both in nanoseconds since 1970; the greatest int64 where that is later than
+// one can tell.
+func (w *Window) End(start int64) int64 {
+	if start > math.MaxInt64-w.Size {
+		return math.MaxInt64
+	}
+	return start + w.Size
 }
 
 // Schema describes one state. It is stored with the state, so that a query needs neither program nor file.

@@ -56,8 +56,8 @@ type Executor interface {
 
 // Timer is implemented by an Executor whose pipeline wants batches at certain times even without data.
 type Timer interface {
-	// Due is the next such time, zero if there is none. It is asked at the start and after every commit, and must not
-	// block.
+	// Due is the next such time, zero if there is none. It is asked at the start, after every commit and after a planning that
+	// found nothing, and must not block. A time at which Plan found nothing must not be told again.
 	Due() time.Time
 }
 
@@ -177,7 +177,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		select {
 		case ev := <-r.events:
 			r.step(ev)
-			if settles(ev) {
+			if asks(ev) {
 				r.askDue()
 			}
 		case <-r.exec.Ready():
@@ -220,11 +220,14 @@ func batchOf(e txstate.Entry) batch.Batch {
 	return b
 }
 
-// settles tells whether batches may have committed.
-func settles(ev coordinator.Event) bool {
-	switch ev.(type) {
+// asks tells whether the next time at which a batch is wanted may be another now: batches may have committed, or the planning
+// for that time found nothing.
+func asks(ev coordinator.Event) bool {
+	switch ev := ev.(type) {
 	case coordinator.Committed, coordinator.Reopened:
 		return true
+	case coordinator.Planned:
+		return !ev.OK
 	default:
 		return false
 	}

@@ -237,6 +237,12 @@ func (c *comparison) find() *finding {
 				return d
 			}
 		}
+		if e.Output != nil {
+			if d := c.state(&e.Output.Schema); d != nil {
+				d.step = "aggregate " + e.Name
+				return d
+			}
+		}
 	}
 	for k, st := range c.f.stages {
 		for j := range st.parts {
@@ -258,7 +264,7 @@ func (c *comparison) find() *finding {
 			return &finding{what: "the largest event time", first: fmt.Sprint(a), second: fmt.Sprint(b), part: c.f.b.Ranges[i].Partition, offset: batch.NoOffset, ranged: i}
 		}
 	}
-	for _, s := range []state.Schema{RejectedSchema(), WindowsSchema()} {
+	for _, s := range []state.Schema{RejectedSchema(), WindowsSchema(), TimersSchema()} {
 		if d := c.state(&s); d != nil {
 			return d
 		}

@@ -30,7 +30,9 @@ func feeds(f *flight, exchange int) []feed {
 	}
 	for _, st := range f.stages {
 		for i := range st.parts {
-			all = append(all, feed{st.partition(&st.parts[i]), -1, st.parts[i].out[exchange]})
+			if st.parts[i].out != nil {
+				all = append(all, feed{st.partition(&st.parts[i]), -1, st.parts[i].out[exchange]})
+			}
 		}
 	}
 	return all
@@ -70,9 +72,12 @@ func merged(e *plan.Exchange, d *plan.Deltas) map[string][]byte {
 			all[key] = d.Value(&x)
 			continue
 		}
-		sum, err := e.Merge(nil, old, d.Value(&x))
-		if err != nil { // it did merge when the batch ran, or the batch would have failed
-			sum = append(slices.Clone(old), d.Value(&x)...)
+		sum := append(slices.Clone(old), d.Value(&x)...)
+		if e.Merge != nil { // an operator takes them one by one
+			// It did merge when the batch ran, or the batch would have failed.
+			if m, err := e.Merge(nil, old, d.Value(&x)); err == nil {
+				sum = m
+			}
 		}
 		all[key] = sum
 	}

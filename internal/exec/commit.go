@@ -129,6 +129,7 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 		if x.windowed {
 			x.windows = f.windows
 		}
+		x.wakes = f.wakes
 	}
 	return nil
 }

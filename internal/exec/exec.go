@@ -100,14 +100,18 @@ type Executor struct {
 	joining []batch.Position
 	flights map[batch.Txid]*flight
 	// What the last committed batch left.
-	txid     batch.Txid
-	chain    uint64
-	clock    time.Time // its Time
-	times    *times
-	windows  windowSet
-	tables   tables                       // as the batch planned last leaves them
-	recorded map[batch.Txid]txstate.Entry // recorded and not committed
-	schemas  []state.Schema               // of states that are new or described otherwise, and that no commit has brought yet
+	txid    batch.Txid
+	chain   uint64
+	clock   time.Time // its Time
+	times   *times
+	windows windowSet
+	wakes   map[string]int64 // by operator's state: no timer wants to be woken before; none: that isn't known
+	tables  tables           // as the batch planned last leaves them
+	// What the commit left with which Reached first found all positions reached: what comes later must not keep a bounded run
+	// from its end.
+	reachedAt *times
+	recorded  map[batch.Txid]txstate.Entry // recorded and not committed
+	schemas   []state.Schema               // of states that are new or described otherwise, and that no commit has brought yet
 }
 
 // cursor is where a partition stands, committed and planned.
@@ -123,11 +127,14 @@ type flight struct {
 	expect   []txstate.RangeEntry // of a recorded batch: what reading must give
 	results  []*partResult        // as b.Ranges
 	stages   []*stageOut          // of later stages
+	placed   map[int]int          // by index in Plan.Persists: how many stages were through when it was applied
 	pages    []*arena             // memory that sets refer to
 	read     chan struct{}        // closed when the source stage is done
 	done     chan struct{}        // closed when the state stage is done
 	times    *times               // what the batch leaves
 	windows  windowSet
+	timers   *rowWriter       // of _timers; nil as long as nothing changes there
+	wakes    map[string]int64 // what the batch leaves; see Executor.wakes
 	sets     []*state.WriteSet
 	overlays map[string]*overlay
 	states   []txstate.StateDigest
@@ -244,7 +251,7 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.txid, x.chain, x.clock, x.times, x.windows = snap.Txid, snap.Chain, snap.Time, times, windows
+	x.txid, x.chain, x.clock, x.times, x.windows, x.wakes = snap.Txid, snap.Chain, snap.Time, times, windows, nil
 	clear(x.cursors)
 	x.joining = nil
 	if f := x.flights[snap.Txid+1]; f != nil {
@@ -421,17 +428,24 @@ func (x *Executor) Ends(ctx context.Context) (map[batch.Partition]int64, error) 
 	return all, nil
 }
 
-// Reached tells whether every partition's committed position has reached its end in ends.
+// Reached tells whether every partition's committed position has reached its end in ends, and nothing is left to be done that
+// the watermarks of then allowed: no window to be sent on, no key to be woken.
 func (x *Executor) Reached(ends map[batch.Partition]int64) bool {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	for p, end := range ends { // order: a conjunction
 		c := x.cursors[p]
 		if c == nil || c.saved.Next < end {
+			x.reachedAt = nil
+			x.mu.Unlock()
 			return false
 		}
 	}
-	return true
+	if x.reachedAt == nil {
+		x.reachedAt = x.times
+	}
+	at := x.reachedAt
+	x.mu.Unlock()
+	return x.settled(at)
 }
 
 // Committed returns the committed positions, in partition order.

@@ -86,40 +86,91 @@ func (w *rowWriter) set(name string) (*state.WriteSet, *overlay) {
 	return set, &overlay{shards: w.shards}
 }
 
-// runPersists applies the rows of each partitionPersist, one task after the other: in source-partition order, then
-// those of later stages in the order of their shards.
-func (x *Executor) runPersists(ctx context.Context, f *flight, before []*flight) error {
-	for i, p := range x.plan.Persists {
-		v, err := x.viewOf(p.Schema.Name, before)
-		if err != nil {
-			return err
+// runPersist applies the rows of a partitionPersist, one task after the other: in source-partition order, then those of the
+// stages that are through, in the order of their shards. It returns what the stage behind it handed over; nil if there is none.
+func (x *Executor) runPersist(ctx context.Context, f *flight, before []*flight, i int) (*stageOut, error) {
+	p := x.plan.Persists[i]
+	v, err := x.viewOf(p.Schema.Name, before)
+	if err != nil {
+		return nil, err
+	}
+	w := newRowWriter(ctx, v, x.cfg.Shards)
+	var out *stageOut
+	if p.Next != nil {
+		out = &stageOut{name: p.Name}
+	}
+	var emitted [][][]byte // by task, in order
+	apply := func(part batch.Partition, rows any) error {
+		if rows == nil {
+			return nil
 		}
-		w := newRowWriter(ctx, v, x.cfg.Shards)
-		for j, r := range f.results {
-			if r.persist[i] == nil {
-				continue
-			}
-			if err := p.Apply(ctx, f.b, f.b.Ranges[j].Partition, r.persist[i], w); err != nil {
-				return err
-			}
-		}
-		for _, st := range f.stages {
-			for k := range st.parts {
-				part := &st.parts[k]
-				if part.persist[i] == nil {
-					continue
-				}
-				if err := p.Apply(ctx, f.b, st.partition(part), part.persist[i], w); err != nil {
-					return err
-				}
-			}
-		}
-		if set, o := w.set(p.Schema.Name); set != nil {
-			f.sets = append(f.sets, set)
-			f.overlays[p.Schema.Name] = o
+		w.rows = nil
+		err := p.Apply(ctx, f.b, part, rows, w)
+		emitted = append(emitted, w.rows)
+		return err
+	}
+	for j, r := range f.results {
+		if err := apply(f.b.Ranges[j].Partition, r.persist[i]); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	for _, st := range f.stages {
+		for k := range st.parts {
+			if part := &st.parts[k]; part.persist != nil {
+				if err := apply(st.partition(part), part.persist[i]); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if p.Before != nil {
+		if f.placed == nil {
+			f.placed = map[int]int{}
+		}
+		f.placed[i] = len(f.stages)
+	}
+	if set, o := w.set(p.Schema.Name); set != nil {
+		f.sets = append(f.sets, set)
+		f.overlays[p.Schema.Name] = o
+	}
+	if out == nil {
+		return nil, nil
+	}
+	read := x.readerOf(f, before)
+	for n, rows := range emitted {
+		if len(rows) == 0 {
+			continue
+		}
+		part := stagePart{shard: n}
+		tc := x.stageContext(f, n)
+		tc.Out, tc.State = x.outs.get(x.cfg.Shards), read
+		task := p.Next()
+		if err := task.Begin(tc); err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			if err := task.Row(nil, row); err != nil {
+				return nil, err
+			}
+		}
+		if err := task.End(); err != nil {
+			return nil, err
+		}
+		part.finish(tc)
+		out.parts = append(out.parts, part)
+	}
+	return out, nil
+}
+
+// checkPlaced panics if rows for a persist came from a stage that runs after it.
+func (x *Executor) checkPlaced(f *flight, i int) {
+	for _, st := range f.stages[f.placed[i]:] {
+		for k := range st.parts {
+			if p := st.parts[k].persist; p != nil && p[i] != nil {
+				panic("exec: persist " + x.plan.Persists[i].Name + " is placed before " + st.name + ", which has rows for it")
+			}
+		}
+	}
 }
 
 // RejectedState is the state that holds the rows turned away.

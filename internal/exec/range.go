@@ -31,7 +31,12 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 	if !recorded {
 		x.planRanges(b)
 		if len(b.Ranges) == 0 {
-			return false, nil
+			if due, err := x.due(ctx, b.Time); err != nil || !due {
+				return false, err
+			}
+		}
+		if x.timed {
+			x.planIdle(b)
 		}
 	}
 	f := &flight{b: b, read: make(chan struct{}), done: make(chan struct{}), overlays: map[string]*overlay{}}
@@ -129,9 +134,6 @@ func (x *Executor) planRanges(b *batch.Batch) {
 		x.active[em.ID()] = n
 	}
 	slices.SortFunc(b.Ranges, func(p, q batch.Range) int { return p.Compare(q.Partition) })
-	if x.timed && len(b.Ranges) > 0 {
-		x.planIdle(b)
-	}
 }
 
 // planIdle lists the partitions of timed sources that stood at their end, with the source answering, for the

@@ -209,7 +209,7 @@ func TestRule5WhatIsWrittenAsMergeOperands(t *testing.T) {
 		}
 	}()
 	exec.New(exec.Config{Plan: &plan.Plan{Exchanges: []*plan.Exchange{{
-		Name: "x", State: &plan.State{Schema: state.Schema{Name: "x"}, Mergeable: true}, Next: func() plan.StageTask { return nil },
+		Name: "x", State: &plan.State{Schema: state.Schema{Name: "x"}, Mergeable: true, Emit: plan.EmitUpdates}, Next: func() plan.StageTask { return nil },
 	}}}})
 }
 

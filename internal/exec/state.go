@@ -10,6 +10,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -83,8 +84,8 @@ type stageOut struct {
 }
 
 type stagePart struct {
-	shard    int
-	out      []*plan.Deltas
+	shard    int            // behind a persist, the number of the task that had the rows
+	out      []*plan.Deltas // nil if there is no stage, only an operator
 	persist  []any
 	rejected []plan.Rejected
 }
@@ -101,35 +102,55 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, 
 	for _, r := range f.results {
 		inputs = append(inputs, r.out)
 	}
+	hand := func(st *stageOut) {
+		if st == nil {
+			return
+		}
+		f.stages = append(f.stages, st)
+		for i := range st.parts {
+			if out := st.parts[i].out; out != nil {
+				inputs = append(inputs, out)
+			}
+			f.countRejected(st.parts[i].rejected)
+		}
+	}
 	for i, e := range x.plan.Exchanges {
-		deltas := make([]*plan.Deltas, 0, len(inputs))
+		for j, p := range x.plan.Persists {
+			if p.Before != e {
+				continue
+			}
+			st, err := x.runPersist(ctx, f, before, j)
+			if err != nil {
+				return err
+			}
+			hand(st)
+		}
+		r := &exchangeRun{x: x, f: f, before: before, e: e}
 		for _, out := range inputs {
 			if out[i].Len() > 0 {
-				deltas = append(deltas, out[i])
+				r.in = append(r.in, out[i])
 			}
 		}
-		if len(deltas) == 0 {
-			continue
-		}
-		st, err := x.runExchange(ctx, f, before, e, deltas)
+		st, err := r.run(ctx, windows)
 		if err != nil {
 			return err
 		}
-		if st != nil {
-			f.stages = append(f.stages, st)
-			for i := range st.parts {
-				inputs = append(inputs, st.parts[i].out)
-				f.countRejected(st.parts[i].rejected)
-			}
-		}
+		hand(st)
 	}
-	if err := x.runPersists(ctx, f, before); err != nil {
-		return err
+	for j, p := range x.plan.Persists {
+		if p.Before != nil {
+			x.checkPlaced(f, j)
+			continue
+		}
+		if _, err := x.runPersist(ctx, f, before, j); err != nil {
+			return err
+		}
 	}
 	x.collectRejected(f)
 	if x.windowed {
 		x.closeWindows(f, windows)
 	}
+	f.collectTimers()
 	slices.SortFunc(f.sets, func(a, b *state.WriteSet) int { return bytes.Compare([]byte(a.State), []byte(b.State)) })
 	for _, s := range f.sets {
 		f.states = append(f.states, txstate.StateDigest{State: s.State, Writes: s.Writes, Digest: s.Digest})
@@ -144,20 +165,81 @@ type shardOut struct {
 	values  map[string][]byte // new values, for the overlay
 	digest  digest
 	changes int64
-	next    *stagePart // what the later stage handed over
+	next    *stagePart // what the later stage handed over, and what an operator turned away
+	timers  []timerChange
+	rows    []outputRow
 }
 
-// runExchange merges the deltas of each shard in key order and source-partition order, and updates the state or
-// feeds the next stage. Shards run in parallel; their results are put together in shard order.
-func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight, e *plan.Exchange, in []*plan.Deltas) (*stageOut, error) {
-	var v *view
-	if e.State != nil && !e.State.Mergeable {
-		var err error
-		if v, err = x.viewOf(e.State.Schema.Name, before); err != nil {
+// exchangeRun is one exchange of one batch.
+type exchangeRun struct {
+	x      *Executor
+	f      *flight
+	before []*flight // in flight ahead of the batch, the newest first
+	e      *plan.Exchange
+	in     []*plan.Deltas // of the tasks that have some, in their order
+
+	view    *view                 // of the state before the batch; nil if that isn't read
+	closing [][]byte              // encoded starts of the windows whose rows go on
+	scan    *pebblestate.Snapshot // what the rows of closing windows are read from
+	due     [][][]byte            // by shard: keys whose timers are due, sorted; nil if there is none
+	now     int64                 // the operator's clock
+}
+
+// run merges the deltas of each shard in key order and task order, and updates the state or hands them to the later stage. It
+// returns what that handed over; nil if there is nothing.
+func (r *exchangeRun) run(ctx context.Context, windows windowSet) (*stageOut, error) {
+	x, st := r.x, r.e.State
+	if st != nil && st.Emit&plan.EmitCloses != 0 {
+		r.closing = r.f.closing(st, windows[st.Schema.Name], r.in)
+	}
+	if r.e.Operator != nil {
+		if err := r.findDue(ctx); err != nil {
 			return nil, err
 		}
 	}
+	if len(r.in) == 0 && len(r.closing) == 0 && r.due == nil {
+		return nil, nil
+	}
+	if st != nil && !st.Mergeable {
+		var err error
+		if r.view, err = x.viewOf(st.Schema.Name, r.before); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.closing) > 0 {
+		snap, err := x.cfg.DB.Snapshot()
+		if err != nil {
+			return nil, err
+		}
+		defer snap.Close() //nolint:errcheck // it only reads
+		r.scan = snap
+	}
 	shards := make([]shardOut, x.cfg.Shards)
+	if err := r.runShards(ctx, shards); err != nil {
+		return nil, err
+	}
+	if st != nil {
+		x.collectState(r.f, st, shards)
+	}
+	if r.e.Operator != nil {
+		if err := r.collectOperator(ctx, shards); err != nil {
+			return nil, err
+		}
+	}
+	if r.e.Next == nil && r.e.Operator == nil {
+		return nil, nil
+	}
+	out := &stageOut{name: r.e.Name}
+	for i := range shards {
+		if shards[i].next != nil {
+			out.parts = append(out.parts, *shards[i].next)
+		}
+	}
+	return out, nil
+}
+
+func (r *exchangeRun) runShards(ctx context.Context, shards []shardOut) error {
+	x := r.x
 	var turns []int
 	if x.turns != nil {
 		turns = x.turns(x.cfg.Shards)
@@ -173,7 +255,7 @@ func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight,
 				return
 			}
 			defer func() { <-x.shardSlots }()
-			w := &shardWorker{x: x, f: f, e: e, in: in, view: v}
+			w := &shardWorker{exchangeRun: r}
 			// Shards are taken in order: when one has failed, those before it have been taken, and run to their end.
 			for k := int(next.Add(1)) - 1; k < x.cfg.Shards; k = int(next.Add(1)) - 1 {
 				i := k
@@ -193,27 +275,12 @@ func (x *Executor) runExchange(ctx context.Context, f *flight, before []*flight,
 				}
 			}
 			mu.Lock()
-			f.pages = append(f.pages, &w.mem)
+			r.f.pages = append(r.f.pages, &w.mem)
 			mu.Unlock()
 		})
 	}
 	wg.Wait()
-	if err := failed.first(); err != nil {
-		return nil, err
-	}
-	if e.State != nil {
-		x.collectState(f, e.State, shards)
-	}
-	if e.Next == nil {
-		return nil, nil
-	}
-	st := &stageOut{name: e.Name}
-	for i := range shards {
-		if shards[i].next != nil {
-			st.parts = append(st.parts, *shards[i].next)
-		}
-	}
-	return st, nil
+	return failed.first()
 }
 
 func (x *Executor) collectState(f *flight, st *plan.State, shards []shardOut) {
@@ -235,6 +302,9 @@ func (x *Executor) collectState(f *flight, st *plan.State, shards []shardOut) {
 			o.shards[i] = s.values
 		}
 	}
+	if set.Writes == 0 {
+		return // windows closed, or an operator left everything as it was
+	}
 	set.Digest = d.sum()
 	f.sets = append(f.sets, set)
 	if o != nil {
@@ -245,16 +315,15 @@ func (x *Executor) collectState(f *flight, st *plan.State, shards []shardOut) {
 // shardWorker runs shards of one exchange, one after the other. What it writes refers to the tasks' arenas and
 // to mem, which live until the batch has committed.
 type shardWorker struct {
-	x    *Executor
-	f    *flight
-	e    *plan.Exchange
-	in   []*plan.Deltas
-	view *view
-	mem  arena
+	*exchangeRun
+	mem arena
 
 	refs     []ref
 	acc, tmp []byte
 	stage    plan.StageTask
+	read     func(string) state.Reader
+	operator plan.Operator
+	deltas   [][]byte
 }
 
 // ref is one delta and the task it comes from.
@@ -263,15 +332,13 @@ type ref struct {
 	task int32
 }
 
-func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
+// gather sorts the deltas of a shard by key, then task, then as they were added.
+func (w *shardWorker) gather(shard int) {
 	w.refs = w.refs[:0]
 	for t, d := range w.in {
 		for _, e := range d.Shard(shard) {
 			w.refs = append(w.refs, ref{e, int32(t)})
 		}
-	}
-	if len(w.refs) == 0 {
-		return nil
 	}
 	slices.SortFunc(w.refs, func(a, b ref) int {
 		if a.Prefix != b.Prefix {
@@ -291,6 +358,32 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 		}
 		return 1
 	})
+}
+
+// group returns the key of ref i and the index behind its last delta.
+func (w *shardWorker) group(i int) (key []byte, end int) {
+	first := &w.refs[i]
+	key = w.in[first.task].Key(&first.Delta)
+	for end = i + 1; end < len(w.refs); end++ {
+		r := &w.refs[end]
+		if r.Prefix != first.Prefix || !bytes.Equal(w.in[r.task].Key(&r.Delta), key) {
+			break
+		}
+	}
+	return key, end
+}
+
+func (w *shardWorker) delta(i int) []byte { return w.in[w.refs[i].task].Value(&w.refs[i].Delta) }
+
+func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
+	w.gather(shard)
+	var due [][]byte
+	if w.due != nil {
+		due = w.due[shard]
+	}
+	if len(w.refs) == 0 && len(w.closing) == 0 && len(due) == 0 {
+		return nil
+	}
 	out.digest = seedChange
 	if w.e.State != nil {
 		out.writes = make([]state.Write, 0, len(w.refs))
@@ -298,31 +391,84 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 			out.values = make(map[string][]byte, len(w.refs))
 		}
 	}
+	var closing map[string][]byte
+	if len(w.closing) > 0 {
+		var err error
+		if closing, err = w.closingRows(ctx, shard); err != nil {
+			return err
+		}
+		if len(w.refs) == 0 && len(closing) == 0 {
+			return nil
+		}
+	}
 	var tc *plan.TaskContext
-	if w.e.Next != nil {
+	if w.sends() || w.e.Operator != nil {
+		out.next = &stagePart{shard: shard}
+		tc = w.x.stageContext(w.f, shard)
+	}
+	if w.sends() {
 		if w.stage == nil {
-			w.stage = w.e.Next()
+			w.stage, w.read = w.e.Next(), w.x.readerOf(w.f, w.before)
 		}
-		out.next = &stagePart{shard: shard, out: w.x.outs.get(w.x.cfg.Shards)}
-		tc = &plan.TaskContext{
-			Batch: w.f.b, Shard: shard, OnBad: w.x.onBad, Watermarks: w.f.left.marks, Statics: w.f.tables,
-			EventTime: txstate.NoTime, Out: out.next.out, Persist: make([]any, len(w.x.plan.Persists)),
-		}
+		tc.Out, tc.State = w.x.outs.get(w.x.cfg.Shards), w.read
 		if err := w.stage.Begin(tc); err != nil {
 			return err
 		}
 	}
+	var err error
+	if w.e.Operator != nil {
+		err = w.operate(ctx, shard, due, tc, out)
+	} else {
+		err = w.merge(ctx, shard, out)
+	}
+	if err == nil && len(w.closing) > 0 {
+		tc.Final = true
+		err = w.sendClosing(closing, out.values)
+	}
+	if err != nil {
+		return err
+	}
+	if w.sends() {
+		if err := w.stage.End(); err != nil {
+			return err
+		}
+	}
+	if tc != nil {
+		out.next.finish(tc)
+	}
+	return nil
+}
+
+// sends tells whether rows may go to the stage behind.
+func (r *exchangeRun) sends() bool {
+	st := r.e.State
+	return r.e.Next != nil && (st == nil || r.e.Operator != nil || st.Emit&plan.EmitUpdates != 0 || len(r.closing) > 0)
+}
+
+// stageContext is the context of a task of a later stage.
+func (x *Executor) stageContext(f *flight, shard int) *plan.TaskContext {
+	return &plan.TaskContext{
+		Batch: f.b, Shard: shard, OnBad: x.onBad, Watermarks: f.left.marks, Statics: f.tables,
+		EventTime: txstate.NoTime, Persist: make([]any, len(x.plan.Persists)),
+	}
+}
+
+// finish takes over what a task left in its context.
+func (p *stagePart) finish(tc *plan.TaskContext) {
+	for _, d := range tc.Out {
+		d.Finish()
+	}
+	p.out, p.persist, p.rejected = tc.Out, tc.Persist, tc.Rejected
+}
+
+// merge combines the deltas of each key, and updates the state or hands them on.
+func (w *shardWorker) merge(ctx context.Context, shard int, out *shardOut) error {
+	emits := w.sends() && (w.e.State == nil || w.e.State.Emit&plan.EmitUpdates != 0)
 	for i := 0; i < len(w.refs); {
-		first := &w.refs[i]
-		key := w.in[first.task].Key(&first.Delta)
-		delta := w.in[first.task].Value(&first.Delta)
-		j := i + 1
-		for ; j < len(w.refs); j++ {
-			r := &w.refs[j]
-			if r.Prefix != first.Prefix || !bytes.Equal(w.in[r.task].Key(&r.Delta), key) {
-				break
-			}
-			merged, err := w.e.Merge(w.tmp[:0], delta, w.in[r.task].Value(&r.Delta))
+		key, j := w.group(i)
+		delta := w.delta(i)
+		for k := i + 1; k < j; k++ {
+			merged, err := w.e.Merge(w.tmp[:0], delta, w.delta(k))
 			if err != nil {
 				return w.fail("merge", key, err)
 			}
@@ -342,21 +488,12 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 			}
 			row = value
 		}
-		if w.e.Next != nil && row != nil {
+		if emits && row != nil {
 			if err := w.stage.Row(key, row); err != nil {
 				return err
 			}
 		}
 		i = j
-	}
-	if w.e.Next != nil {
-		if err := w.stage.End(); err != nil {
-			return err
-		}
-		for _, d := range tc.Out {
-			d.Finish()
-		}
-		out.next.persist, out.next.rejected = tc.Persist, tc.Rejected
 	}
 	return nil
 }
@@ -380,16 +517,25 @@ func (w *shardWorker) update(ctx context.Context, shard int, key, delta []byte, 
 	if err != nil {
 		return nil, w.fail("update", key, err)
 	}
+	if keep {
+		w.tmp = value
+	} else {
+		value = nil
+	}
+	return w.write(key, value, keep, out), nil
+}
+
+// write sets or removes a key, and returns the value as it is kept.
+func (w *shardWorker) write(key, value []byte, keep bool, out *shardOut) []byte {
 	if !keep {
 		out.writes = append(out.writes, state.Write{Op: state.Delete, Key: key})
 		out.values[string(key)] = nil
-		return nil, nil
+		return nil
 	}
-	w.tmp = value
 	value = w.mem.copy(value) // never nil: an empty value is a value
 	out.writes = append(out.writes, state.Write{Op: state.Set, Key: key, Value: value})
 	out.values[string(key)] = value
-	return value, nil
+	return value
 }
 
 func (w *shardWorker) fail(op string, key []byte, err error) error {

@@ -241,12 +241,15 @@ func cloneRecord(r *batch.Record) batch.Record {
 // schemasOf lists the schemas of every state that the plan keeps, the engine's own included.
 func schemasOf(p *plan.Plan) []state.Schema {
 	var all []state.Schema
-	windowed := false
+	windowed, timers := false, false
 	for _, e := range p.Exchanges {
-		if e.State != nil {
-			all = append(all, e.State.Schema)
-			windowed = windowed || e.State.Schema.Window != nil
+		for _, st := range []*plan.State{e.State, e.Output} {
+			if st != nil {
+				all = append(all, st.Schema)
+				windowed = windowed || st.Schema.Window != nil
+			}
 		}
+		timers = timers || e.Operator != nil
 	}
 	for _, s := range p.Persists {
 		all = append(all, s.Schema)
@@ -254,6 +257,9 @@ func schemasOf(p *plan.Plan) []state.Schema {
 	all = append(all, RejectedSchema())
 	if windowed {
 		all = append(all, WindowsSchema())
+	}
+	if timers {
+		all = append(all, TimersSchema())
 	}
 	return all
 }

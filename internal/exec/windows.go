@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/state"
 )
@@ -67,12 +68,9 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 	ws := maps.Clone(base)
 	w := newRowWriter(context.Background(), nil, x.cfg.Shards)
 	now := f.b.Time.UnixMilli()
-	for _, e := range x.plan.Exchanges {
-		if e.State == nil || e.State.Schema.Window == nil {
-			continue
-		}
-		win := e.State.Schema.Window
-		name := e.State.Schema.Name
+	for _, st := range windowedStates(x.plan) {
+		win := st.Schema.Window
+		name := st.Schema.Name
 		m := maps.Clone(ws[name])
 		if m == nil {
 			m = map[string]int64{}
@@ -84,21 +82,17 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 		set := f.setOf(name)
 		written := startsOf(set)
 		for start := range written { // order: each window by itself
-			if _, ok := m[start]; !ok {
+			if closed, ok := m[start]; !ok || closed != 0 && st.Emit&plan.EmitCloses != 0 {
 				put(start, 0)
 			}
 		}
-		mark := f.left.least(e.State.TimeSources)
+		mark := f.left.least(st.TimeSources)
 		var drop [][]byte
 		for _, start := range slices.Sorted(maps.Keys(m)) {
 			closed := m[start]
 			_, used := written[start]
-			v, _, err := value.DecodeKey([]byte(start))
-			if err != nil {
-				panic(fmt.Sprintf("exec: state %s: window key %x: %v", name, start, err))
-			}
 			switch {
-			case closed == 0 && v.Nanos()+win.Size <= mark:
+			case closed == 0 && endOf(win, name, start) <= mark:
 				put(start, now)
 			case closed != 0 && !used && closed+win.Retention/int64(time.Millisecond) <= now:
 				drop = append(drop, []byte(start))
@@ -113,7 +107,7 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 				f.sets = append(f.sets, set)
 			}
 			set.DropWindows = drop
-			if !e.State.Mergeable {
+			if !st.Mergeable {
 				if f.overlays[name] == nil {
 					f.overlays[name] = &overlay{shards: make([]map[string][]byte, x.cfg.Shards)}
 				}
@@ -131,6 +125,19 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 	if set, _ := w.set(windowsState); set != nil {
 		f.sets = append(f.sets, set)
 	}
+}
+
+// windowedStates lists the states with windows.
+func windowedStates(p *plan.Plan) []*plan.State {
+	var all []*plan.State
+	for _, e := range p.Exchanges {
+		for _, st := range []*plan.State{e.State, e.Output} {
+			if st != nil && st.Schema.Window != nil {
+				all = append(all, st)
+			}
+		}
+	}
+	return all
 }
 
 func (f *flight) setOf(name string) *state.WriteSet {
@@ -155,11 +162,7 @@ func startsOf(set *state.WriteSet) map[string]struct{} {
 			if last != nil && len(k) >= len(last) && string(k[:len(last)]) == string(last) {
 				continue
 			}
-			_, rest, err := value.DecodeKey(k)
-			if err != nil {
-				panic(fmt.Sprintf("exec: state %s: key %x: %v", set.State, k, err))
-			}
-			last = k[:len(k)-len(rest)]
+			last = leadingTime(set.State, k)
 			starts[string(last)] = struct{}{}
 		}
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/tridentd/tridentd/state"
@@ -77,6 +78,18 @@ func (d *Deltas) InOrder() []Delta { return d.entries }
 
 // Len is the number of keys.
 func (d *Deltas) Len() int { return len(d.entries) }
+
+// Keys iterates over the keys, shard by shard, in the order in which they were added. A key with several deltas comes several
+// times.
+func (d *Deltas) Keys() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for i := range d.sorted {
+			if !yield(d.Key(&d.sorted[i])) {
+				return
+			}
+		}
+	}
+}
 
 // Shard returns the entries of one shard.
 func (d *Deltas) Shard(i int) []Delta { return d.sorted[d.starts[i]:d.starts[i+1]] }
