@@ -29,11 +29,9 @@ func (a *app) savepointRestore() *cobra.Command {
 			"again from the ledger of the directory that is replaced, and compared with it.",
 		Example: "  tridentd savepoint restore orders.yaml before-upgrade --replace\n  tridentd savepoint restore orders.yaml before-upgrade --replace --to-txid 1234",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, place, rest, err := a.at(&f, args, 1, 1, "the savepoint's name")
-			if err != nil {
-				return err
-			}
-			return a.restore(cmd.Context(), t, place, rest[0], batch.Txid(to), replace)
+			return a.at(cmd.Context(), &f, args, 1, 1, "the savepoint's name", func(t *target, place savepoint.Place, rest []string) error {
+				return a.restore(cmd.Context(), t, place, rest[0], batch.Txid(to), replace)
+			})
 		},
 	}
 	f.add(cmd)

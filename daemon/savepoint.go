@@ -30,7 +30,7 @@ func (a *app) savepointCommand() *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(a.savepointCreate(), a.savepointList(), a.savepointVerify(), a.savepointRestore(), a.savepointRemove(), a.savepointExport(), a.savepointImport())
+	cmd.AddCommand(a.savepointCreate(), a.savepointList(), a.savepointInspect(), a.savepointVerify(), a.savepointRestore(), a.savepointRemove(), a.savepointExport(), a.savepointImport())
 	return cmd
 }
 
@@ -39,23 +39,24 @@ type savepointFlags struct{ data, place string }
 
 func (f *savepointFlags) add(cmd *cobra.Command) {
 	dataFlag(cmd, &f.data)
-	cmd.Flags().StringVar(&f.place, "place", "", "directory that holds savepoints (default: savepoints beside the pipelines' data directories)")
+	cmd.Flags().StringVar(&f.place, "place", "", "folder, or URL of a bucket, that holds savepoints (default: the pipeline's savepoints.to, or savepoints beside the data directories)")
 }
 
-// at finds the pipeline, its savepoints, and the arguments behind the pipeline's: at least min and at most max of them.
-func (a *app) at(f *savepointFlags, args []string, least, most int, what string) (*target, savepoint.Place, []string, error) {
+// at passes the pipeline, its savepoints and the arguments behind the pipeline's, at least least and at most most of them, to do.
+func (a *app) at(ctx context.Context, f *savepointFlags, args []string, least, most int, what string, do func(t *target, place savepoint.Place, rest []string) error) error {
 	t, rest, err := a.resolve(args, f.data)
 	if err != nil {
-		return nil, savepoint.Place{}, nil, err
+		return err
 	}
 	if len(rest) < least || len(rest) > most {
-		return nil, savepoint.Place{}, nil, usagef("behind the pipeline: %s", what)
+		return usagef("behind the pipeline: %s", what)
 	}
-	root := f.place
-	if root == "" {
-		root = t.localSavepoints()
+	place, err := t.savepoints(ctx, f.place)
+	if err != nil {
+		return savepointError(err)
 	}
-	return t, savepoint.At(root, t.pipeline.Name()), rest, nil
+	defer place.Close() //nolint:errcheck // what was written has been answered
+	return do(t, place, rest)
 }
 
 // savepointError gives an error of a savepoint its exit code.
@@ -67,12 +68,21 @@ var savepointColumns = []state.Column{
 	{Name: "created", Type: "timestamp"},
 	{Name: "bytes", Type: "int"},
 	{Name: "chain", Type: "string"},
+	{Name: "made", Type: "string"},
 }
 
 func savepointRow(i *savepoint.Info) []value.Value {
 	return []value.Value{
-		value.StringOf(i.Name), value.IntOf(int64(i.Txid)), value.TimeOf(i.Created.UnixNano()), value.IntOf(i.Bytes), value.StringOf(i.Chain),
+		value.StringOf(i.Name), value.IntOf(int64(i.Txid)), value.TimeOf(i.Created.UnixNano()), value.IntOf(i.Bytes), value.StringOf(i.Chain), value.StringOf(madeFor(i)),
 	}
+}
+
+// madeFor names what a savepoint was made for.
+func madeFor(i *savepoint.Info) string {
+	if i.Made == savepoint.ByHand {
+		return "hand"
+	}
+	return string(i.Made)
 }
 
 func (a *app) printSavepoints(format string, all ...savepoint.Info) error {
@@ -94,29 +104,28 @@ func (a *app) savepointCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create FILE",
 		Short:   "Make a savepoint, of the running pipeline or at rest",
-		Example: "  tridentd savepoint create orders.yaml\n  tridentd savepoint create orders.yaml --name before-upgrade --place /mnt/backup",
+		Example: "  tridentd savepoint create orders.yaml\n  tridentd savepoint create orders.yaml --name before-upgrade --place /mnt/backup\n  tridentd savepoint create orders.yaml --place 's3://backups/tridentd?region=eu-west-1'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			t, place, _, err := a.at(&f, args, 0, 0, "no further argument; --name names the savepoint")
-			if err != nil {
-				return err
-			}
-			whole, err := filepath.Abs(t.dir)
-			if err != nil {
-				return err
-			}
-			info, err := place.Create(cmd.Context(), name, whole, time.Now(), func(ctx context.Context, dir string) error {
-				return checkpoint(ctx, t, dir)
-			})
-			if err != nil {
-				if errors.Is(err, os.ErrNotExist) && !pebblestate.Exists(t.dir) {
+			return a.at(cmd.Context(), &f, args, 0, 0, "no further argument; --name names the savepoint", func(t *target, place savepoint.Place, _ []string) error {
+				whole, err := filepath.Abs(t.dir)
+				if err != nil {
+					return err
+				}
+				if !pebblestate.Exists(t.dir) {
 					return usagef("%s holds no data: the pipeline hasn't run with this --data", t.dir)
 				}
-				return savepointError(err)
-			}
-			return a.printSavepoints(format, info)
+				sweepCopies(whole)
+				info, err := place.Create(cmd.Context(), name, whole, time.Now(), func(ctx context.Context, dir string) error {
+					return checkpoint(ctx, t, dir)
+				})
+				if err != nil {
+					return savepointError(err)
+				}
+				return a.printSavepoints(format, info)
+			})
 		},
 	}
 	f.add(cmd)
@@ -151,16 +160,14 @@ func (a *app) savepointList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list FILE",
 		Short: "List the savepoints, the oldest first",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			_, place, _, err := a.at(&f, args, 0, 0, "no further argument")
-			if err != nil {
-				return err
-			}
-			all, err := place.List()
-			return errors.Join(a.printSavepoints(format, all...), savepointError(err))
+			return a.at(cmd.Context(), &f, args, 0, 0, "no further argument", func(_ *target, place savepoint.Place, _ []string) error {
+				all, err := place.List(cmd.Context())
+				return errors.Join(a.printSavepoints(format, all...), savepointError(err))
+			})
 		},
 	}
 	f.add(cmd)
@@ -174,16 +181,14 @@ func (a *app) savepointVerify() *cobra.Command {
 		Use:   "verify FILE NAME",
 		Short: "Read every byte of a savepoint and compare it with its checksums",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, place, rest, err := a.at(&f, args, 1, 1, "the savepoint's name")
-			if err != nil {
-				return err
-			}
-			info, err := place.Verify(cmd.Context(), rest[0])
-			if err != nil {
-				return savepointError(err)
-			}
-			fmt.Fprintf(a.out, "%s: txid %d, %d files, %s bytes: whole\n", info.Name, info.Txid, len(info.Files), grouped(info.Bytes))
-			return nil
+			return a.at(cmd.Context(), &f, args, 1, 1, "the savepoint's name", func(_ *target, place savepoint.Place, rest []string) error {
+				info, err := place.Verify(cmd.Context(), rest[0])
+				if err != nil {
+					return savepointError(err)
+				}
+				fmt.Fprintf(a.out, "%s: txid %d, %d files, %s bytes: whole\n", info.Name, info.Txid, len(info.Files), grouped(info.Bytes))
+				return nil
+			})
 		},
 	}
 	f.add(cmd)
@@ -195,12 +200,10 @@ func (a *app) savepointRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove FILE NAME",
 		Short: "Delete a savepoint",
-		RunE: func(_ *cobra.Command, args []string) error {
-			_, place, rest, err := a.at(&f, args, 1, 1, "the savepoint's name")
-			if err != nil {
-				return err
-			}
-			return savepointError(place.Remove(rest[0]))
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.at(cmd.Context(), &f, args, 1, 1, "the savepoint's name", func(_ *target, place savepoint.Place, rest []string) error {
+				return savepointError(place.Remove(cmd.Context(), rest[0]))
+			})
 		},
 	}
 	f.add(cmd)
@@ -213,37 +216,40 @@ func (a *app) savepointExport() *cobra.Command {
 		Use:     "export FILE NAME ARCHIVE",
 		Short:   "Write a savepoint to one file (tar, zstd), to be taken elsewhere",
 		Example: "  tridentd savepoint export orders.yaml before-upgrade orders.tar.zst",
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			_, place, rest, err := a.at(&f, args, 2, 2, "the savepoint's name and the file to write")
-			if err != nil {
-				return err
-			}
-			tmp := rest[1] + ".partial"
-			out, err := os.Create(tmp)
-			if err != nil {
-				return usage(err)
-			}
-			defer func() {
-				if err != nil {
-					err = errors.Join(err, os.Remove(tmp))
-				}
-			}()
-			info, err := place.Export(cmd.Context(), rest[0], out)
-			if err == nil {
-				err = out.Sync()
-			}
-			if err = errors.Join(err, out.Close()); err != nil {
-				return savepointError(err)
-			}
-			if err := os.Rename(tmp, rest[1]); err != nil {
-				return err
-			}
-			fmt.Fprintf(a.err, "%s: txid %d, %s bytes\n", rest[1], info.Txid, grouped(info.Bytes))
-			return nil
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.at(cmd.Context(), &f, args, 2, 2, "the savepoint's name and the file to write", func(_ *target, place savepoint.Place, rest []string) error {
+				return a.exportSavepoint(cmd.Context(), place, rest[0], rest[1])
+			})
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// exportSavepoint writes an archive, which takes its name once it is whole.
+func (a *app) exportSavepoint(ctx context.Context, place savepoint.Place, name, to string) (err error) {
+	tmp := to + ".partial"
+	out, err := os.Create(tmp)
+	if err != nil {
+		return usage(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp))
+		}
+	}()
+	info, err := place.Export(ctx, name, out)
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return savepointError(err)
+	}
+	if err := os.Rename(tmp, to); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "%s: txid %d, %s bytes\n", to, info.Txid, grouped(info.Bytes))
+	return nil
 }
 
 func (a *app) savepointImport() *cobra.Command {
@@ -256,20 +262,18 @@ func (a *app) savepointImport() *cobra.Command {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			_, place, rest, err := a.at(&f, args, 1, 1, "the file to read")
-			if err != nil {
-				return err
-			}
-			in, err := os.Open(rest[0])
-			if err != nil {
-				return usage(err)
-			}
-			defer in.Close() //nolint:errcheck // it was only read
-			info, err := place.Import(cmd.Context(), in, rest[0])
-			if err != nil {
-				return savepointError(err)
-			}
-			return a.printSavepoints(format, info)
+			return a.at(cmd.Context(), &f, args, 1, 1, "the file to read", func(_ *target, place savepoint.Place, rest []string) error {
+				in, err := os.Open(rest[0])
+				if err != nil {
+					return usage(err)
+				}
+				defer in.Close() //nolint:errcheck // it was only read
+				info, err := place.Import(cmd.Context(), in, rest[0])
+				if err != nil {
+					return savepointError(err)
+				}
+				return a.printSavepoints(format, info)
+			})
 		},
 	}
 	f.add(cmd)

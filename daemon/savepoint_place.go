@@ -13,6 +13,23 @@ import (
 // localSavepoints is the folder of savepoints beside the pipelines' data directories.
 func (t *target) localSavepoints() string { return filepath.Join(t.root, "savepoints") }
 
+// savepoints opens the place of t's savepoints: the one asked for; else the one that the pipeline names; else a folder beside the
+// data directory.
+func (t *target) savepoints(ctx context.Context, asked string) (savepoint.Place, error) {
+	where := asked
+	if where == "" {
+		pl, err := t.pipeline.Plan()
+		if err != nil {
+			return savepoint.Place{}, err
+		}
+		where = pl.Savepoints.To
+	}
+	if where == "" {
+		where = t.localSavepoints()
+	}
+	return savepoint.Open(ctx, where, t.pipeline.Name())
+}
+
 // beforeMigration makes the savepoint that a change of t's store at rest begins with, where t's pipeline keeps its savepoints,
 // else beside its data directory. lock is that of the data directory, and stays held.
 func (a *app) beforeMigration(ctx context.Context, t *target, lock *pebblestate.Lock) (savepoint.Info, error) {
@@ -20,10 +37,15 @@ func (a *app) beforeMigration(ctx context.Context, t *target, lock *pebblestate.
 	if err != nil {
 		return savepoint.Info{}, err
 	}
+	place, err := t.savepoints(ctx, "")
+	if err != nil {
+		return savepoint.Info{}, err
+	}
+	defer place.Close() //nolint:errcheck // what was written has been answered
 	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: whole, Pipeline: t.pipeline.Name(), Lock: lock})
 	if err != nil {
 		return savepoint.Info{}, err
 	}
-	info, err := savepoint.At(t.localSavepoints(), t.pipeline.Name()).BeforeMigration(ctx, db, whole, time.Now())
+	info, err := place.BeforeMigration(ctx, db, whole, time.Now())
 	return info, errors.Join(err, db.Close())
 }

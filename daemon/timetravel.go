@@ -38,7 +38,13 @@ func (a *app) inThePast(ctx context.Context, t *target, f func(p *past) error) e
 		if err != nil {
 			return err
 		}
-		p := &past{target: t, place: savepoint.At(t.localSavepoints(), t.pipeline.Name()), db: db, last: snap.Txid}
+		place, perr := t.savepoints(ctx, "")
+		if perr != nil { // an earlier beginning serves, too
+			fmt.Fprintf(a.err, "savepoints can't be used: %v\n", perr)
+			place = savepoint.At(t.localSavepoints(), t.pipeline.Name())
+		}
+		defer place.Close() //nolint:errcheck // it was only read
+		p := &past{target: t, place: place, db: db, last: snap.Txid}
 		if p.tmp, err = os.MkdirTemp("", "tridentd-past-"); err != nil {
 			return err
 		}
@@ -91,7 +97,7 @@ func (p *past) rebuild(ctx context.Context, txid batch.Txid) (*pebblestate.DB, e
 // base restores the latest savepoint up to txid that is of this store's history, if there is one. One that can't be used isn't
 // needed: an older one serves, or the first batch.
 func (p *past) base(ctx context.Context, txid batch.Txid, dir string) (bool, error) {
-	all, _ := p.place.List()
+	all, _ := p.place.List(ctx)
 	slices.SortStableFunc(all, func(a, b savepoint.Info) int { return cmp.Compare(b.Txid, a.Txid) })
 	for i := range all {
 		if all[i].Txid > txid || all[i].Txid == 0 {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,18 +22,26 @@ const maxInfo = 64 << 20
 
 // Export verifies a savepoint and writes it to w as one archive.
 func (p Place) Export(ctx context.Context, name string, w io.Writer) (Info, error) {
-	info, err := p.Verify(ctx, name)
+	info, err := p.Load(ctx, name)
 	if err != nil {
 		return info, err
 	}
+	return info, p.whole(ctx, info, func(dir string) error {
+		inside := info
+		inside.Store = ""
+		return writeArchive(ctx, inside, dir, w)
+	})
+}
+
+func writeArchive(ctx context.Context, info Info, dir string, w io.Writer) error {
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
 	if err != nil {
-		return info, err
+		return err
 	}
 	t := tar.NewWriter(z)
-	b, err := json.MarshalIndent(info, "", "  ")
+	b, err := encode(info)
 	if err != nil {
-		return info, err
+		return err
 	}
 	add := func(name string, size int64, r io.Reader) error {
 		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: size, ModTime: info.Created, Format: tar.FormatPAX}
@@ -45,11 +52,11 @@ func (p Place) Export(ctx context.Context, name string, w io.Writer) (Info, erro
 		return err
 	}
 	if err := add(infoName, int64(len(b)), bytes.NewReader(b)); err != nil {
-		return info, err
+		return err
 	}
 	for _, f := range info.Files {
 		err := func() error {
-			in, err := os.Open(filepath.Join(p.Store(name), filepath.FromSlash(f.Path)))
+			in, err := os.Open(filepath.Join(dir, filepath.FromSlash(f.Path)))
 			if err != nil {
 				return err
 			}
@@ -57,14 +64,14 @@ func (p Place) Export(ctx context.Context, name string, w io.Writer) (Info, erro
 			return add(storeName+"/"+f.Path, f.Size, &reader{ctx, in})
 		}()
 		if err != nil {
-			return info, err
+			return err
 		}
 	}
-	return info, errors.Join(t.Close(), z.Close())
+	return errors.Join(t.Close(), z.Close())
 }
 
 // Import makes a savepoint of an archive. Every byte is compared with its checksum before the savepoint takes its name.
-func (p Place) Import(ctx context.Context, r io.Reader, archive string) (Info, error) {
+func (p Place) Import(ctx context.Context, r io.Reader, archive string) (_ Info, err error) {
 	bad := func(format string, args ...any) error { return damagedFile(archive, fmt.Errorf(format, args...)) }
 	z, err := zstd.NewReader(&reader{ctx, r}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInfo))
 	if err != nil {
@@ -90,31 +97,35 @@ func (p Place) Import(ctx context.Context, r io.Reader, archive string) (Info, e
 	if err := p.ours(info, archive); err != nil {
 		return info, err
 	}
-	if err := p.free(info.Name); err != nil {
+	if err := p.free(ctx, info.Name); err != nil {
 		return info, err
 	}
-	return info, p.fill(info, func(dir string) error {
-		for _, f := range info.Files {
-			h, err := t.Next()
-			if err != nil {
-				return bad("file %s: %w", f.Path, err)
-			}
-			if h.Name != storeName+"/"+f.Path || h.Size != f.Size {
-				return bad("%s of %d bytes stands where %s of %d should", h.Name, h.Size, f.Path, f.Size)
-			}
-			if err := extract(t, filepath.Join(dir, filepath.FromSlash(f.Path)), f); err != nil {
-				return bad("file %s: %w", f.Path, err)
-			}
-		}
-		if _, err := t.Next(); !errors.Is(err, io.EOF) {
-			return bad("there is more behind the last file (%w)", err)
-		}
-		found, err := p.check(ctx, info, dir)
+	info.Store = ""
+	tmp, err := p.storage.scratch(info.Name)
+	if err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	dir := filepath.Join(tmp, storeName)
+	for _, f := range info.Files {
+		h, err := t.Next()
 		if err != nil {
-			return err
+			return info, bad("file %s: %w", f.Path, err)
 		}
-		return p.same(info, found, archive)
-	})
+		if h.Name != storeName+"/"+f.Path || h.Size != f.Size {
+			return info, bad("%s of %d bytes stands where %s of %d should", h.Name, h.Size, f.Path, f.Size)
+		}
+		if err := extract(t, filepath.Join(dir, filepath.FromSlash(f.Path)), f); err != nil {
+			return info, bad("file %s: %w", f.Path, err)
+		}
+	}
+	if _, err := t.Next(); !errors.Is(err, io.EOF) {
+		return info, bad("there is more behind the last file (%w)", err)
+	}
+	if err := p.same(ctx, info, dir, archive); err != nil {
+		return info, err
+	}
+	return info, p.storage.put(ctx, info, dir)
 }
 
 func extract(r io.Reader, path string, f File) error {
@@ -122,7 +133,11 @@ func extract(r io.Reader, path string, f File) error {
 		return err
 	}
 	h := sha256.New()
-	if err := writeFrom(path, io.TeeReader(r, h)); err != nil {
+	err := writeFrom(path, func(w io.Writer) error {
+		_, err := io.Copy(io.MultiWriter(h, w), r)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != f.SHA256 {

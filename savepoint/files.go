@@ -10,8 +10,7 @@ import (
 	"slices"
 )
 
-// copyTree copies the files of a store to a directory that doesn't exist. They are copies, not links: a savepoint must
-// not share a file that somebody opens for writing.
+// copyTree copies the files of a store to a directory that doesn't exist.
 func copyTree(ctx context.Context, from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -38,31 +37,29 @@ func copyFile(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer in.Close() //nolint:errcheck // it was only read
-	return writeFrom(to, &reader{ctx, in})
+	return writeFrom(to, func(w io.Writer) error {
+		_, err := io.Copy(w, &reader{ctx, in})
+		return err
+	})
 }
 
-func writeFrom(path string, r io.Reader) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+// writeFrom writes what fill does to a new file, or over what an attempt before has left.
+func writeFrom(path string, fill func(w io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r)
-	if err == nil {
+	if err = fill(f); err == nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
 }
 
 func writeSynced(path string, b []byte) error {
-	f, err := os.Create(path)
-	if err != nil {
+	return writeFrom(path, func(w io.Writer) error {
+		_, err := w.Write(b)
 		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	})
 }
 
 // syncTree makes the entries of all directories below dir durable.

@@ -2,10 +2,12 @@
 // committed txid, with a checksum of each file: it is used only if every byte is as it was written, and one that was
 // interrupted while it was made isn't taken for one.
 //
-// A place is a directory that holds savepoints, <place>/<pipeline>/<name>:
+// A Place holds savepoints, in a folder or in a bucket, at <place>/<pipeline>/<name>:
 //
-//	savepoint.json   what it is: see Info
-//	store/           a data directory of the pipeline, at rest
+//	savepoint.json   what it is: see Info; it is written last
+//	store/           a data directory of the pipeline, at rest; in a bucket its name is longer
+//
+// So a savepoint can be copied from the one kind to the other as it is.
 package savepoint
 
 import (
@@ -24,6 +26,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/pebblestate"
 )
@@ -40,26 +44,63 @@ const (
 
 // Info describes a savepoint.
 type Info struct {
-	Format   int                       `json:"format"`
-	Name     string                    `json:"name"`
-	Pipeline string                    `json:"pipeline"`
-	Txid     batch.Txid                `json:"txid"`
-	Epoch    batch.Epoch               `json:"epoch"`
-	Chain    string                    `json:"chain"` // the ledger's digest as of Txid, hexadecimal
-	Created  time.Time                 `json:"created"`
-	Bytes    int64                     `json:"bytes"`
-	States   []pebblestate.StateDigest `json:"states"`
-	Files    []File                    `json:"files"` // of the store, by path
+	Format    int                       `json:"format"`
+	Name      string                    `json:"name"`
+	Pipeline  string                    `json:"pipeline"`
+	Made      Reason                    `json:"made,omitempty"`
+	Txid      batch.Txid                `json:"txid"`
+	Epoch     batch.Epoch               `json:"epoch"`
+	Chain     string                    `json:"chain"` // the ledger's digest as of Txid, hexadecimal
+	Created   time.Time                 `json:"created"`
+	Committed time.Time                 `json:"committed,omitzero"` // when Txid was
+	Plan      string                    `json:"plan,omitempty"`     // hash of the plan that ran Txid, hexadecimal
+	Build     string                    `json:"build,omitempty"`    // that ran Txid
+	Bytes     int64                     `json:"bytes"`
+	Positions []Position                `json:"positions,omitempty"` // the next offsets, in order of source, topic and partition
+	States    []pebblestate.StateDigest `json:"states"`
+	Store     string                    `json:"store,omitempty"` // the folder of the store's files; empty: store
+	Files     []File                    `json:"files"`           // of the store, by path
+}
+
+// Reason says what a savepoint was made for.
+type Reason string
+
+// The reasons. A schedule removes only what a schedule has made.
+const (
+	ByHand         Reason = "" // savepoints that don't say are kept, too
+	BySchedule     Reason = "schedule"
+	ForMigration   Reason = "migration"
+	schedulePrefix        = "schedule-"
+	migratePrefix         = "migration-"
+)
+
+// Position is how far one partition had come.
+type Position struct {
+	Source    string `json:"source"`
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Next      int64  `json:"next"`
 }
 
 // File is one file of a savepoint's store.
 type File struct {
-	Path   string `json:"path"` // below store/, with slashes
+	Path   string `json:"path"` // below the store's folder, with slashes
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+// store is the folder of the store's files.
+func (i *Info) store() string {
+	if i.Store == "" {
+		return storeName
+	}
+	return i.Store
+}
+
+var (
+	namePattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	storePattern = regexp.MustCompile(`^(store(-[0-9a-f]{1,32})?)?$`)
+)
 
 // CheckName tells whether a savepoint may be called name.
 func CheckName(name string) error {
@@ -77,32 +118,47 @@ func damagedFile(path string, err error) error {
 	return batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "savepoint", fmt.Errorf("%s: %w", path, err), "use another savepoint")
 }
 
-// Place is a directory that holds the savepoints of one pipeline.
-type Place struct {
-	dir      string
-	pipeline string
-}
-
-// At is the place of a pipeline's savepoints below root.
-func At(root, pipeline string) Place { return Place{filepath.Join(root, pipeline), pipeline} }
-
-// Dir is the directory of a savepoint.
-func (p Place) Dir(name string) string { return filepath.Join(p.dir, name) }
-
-// Store is the store of a savepoint.
-func (p Place) Store(name string) string { return filepath.Join(p.dir, name, storeName) }
+// Checkpoint copies a store to dir, which doesn't exist.
+type Checkpoint func(ctx context.Context, dir string) error
 
 // Create makes a savepoint of the copy that checkpoint makes of a store: in a directory of its own in scratch, which should lie
 // on the store's device, so that copying takes no time while batches wait. An empty name stands for one made of the txid.
-func (p Place) Create(ctx context.Context, name, scratch string, now time.Time, checkpoint func(ctx context.Context, dir string) error) (_ Info, err error) {
-	if name != "" {
-		if err := CheckName(name); err != nil {
-			return Info{}, err
-		}
-		if err := p.free(name); err != nil {
-			return Info{}, err
-		}
+func (p Place) Create(ctx context.Context, name, scratch string, now time.Time, checkpoint Checkpoint) (Info, error) {
+	if name == "" {
+		return p.create(ctx, ByHand, scratch, now, checkpoint, func(info *Info) string { return fmt.Sprintf("txid-%012d", info.Txid) })
 	}
+	if err := CheckName(name); err != nil {
+		return Info{}, err
+	}
+	if err := p.free(ctx, name); err != nil {
+		return Info{}, err
+	}
+	return p.create(ctx, ByHand, scratch, now, checkpoint, func(*Info) string { return name })
+}
+
+// Scheduled is Create for a savepoint that is made because its time has come, and that Expire removes.
+func (p Place) Scheduled(ctx context.Context, scratch string, now time.Time, checkpoint Checkpoint) (Info, error) {
+	return p.create(ctx, BySchedule, scratch, now, checkpoint, timed(schedulePrefix))
+}
+
+// BeforeMigration makes the savepoint that a change of a store begins with, so that there is always a way back. db is the store
+// that is about to be changed; scratch is a directory on its device, and the savepoint shares files with the store by hard links
+// if the place lies there too.
+func (p Place) BeforeMigration(ctx context.Context, db *pebblestate.DB, scratch string, now time.Time) (Info, error) {
+	return p.create(ctx, ForMigration, scratch, now, func(ctx context.Context, dir string) error {
+		_, err := db.Checkpoint(ctx, dir)
+		return err
+	}, timed(migratePrefix))
+}
+
+// timed names savepoints by txid and time: those of one txid have several names.
+func timed(prefix string) func(*Info) string {
+	return func(info *Info) string {
+		return fmt.Sprintf("%stxid-%012d-%s", prefix, info.Txid, info.Created.Format("20060102T150405Z"))
+	}
+}
+
+func (p Place) create(ctx context.Context, made Reason, scratch string, now time.Time, checkpoint Checkpoint, name func(*Info) string) (_ Info, err error) {
 	tmp, err := os.MkdirTemp(scratch, fmt.Sprintf("copy-%d-", os.Getpid()))
 	if err != nil {
 		return Info{}, err
@@ -116,84 +172,69 @@ func (p Place) Create(ctx context.Context, name, scratch string, now time.Time, 
 	if err != nil {
 		return Info{}, err
 	}
-	if name == "" {
-		name = fmt.Sprintf("txid-%012d", info.Txid)
-		if err := p.free(name); err != nil {
-			return Info{}, err
-		}
+	if info.Files, err = sums(ctx, copied); err != nil {
+		return Info{}, err
 	}
-	info.Name, info.Created = name, now.UTC().Truncate(time.Second)
-	return info, p.fill(info, func(dir string) error {
-		if os.Rename(copied, dir) == nil {
-			return nil
-		}
-		return copyTree(ctx, copied, dir) // another device
-	})
-}
-
-// free fails if there is a savepoint of that name.
-func (p Place) free(name string) error {
-	switch _, err := os.Lstat(p.Dir(name)); {
-	case err == nil:
-		return refuse("create", "choose another name, or remove it first", "savepoint %s exists", name)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	return nil
-}
-
-// fill makes the savepoint that info describes: its store is put in place by store. It takes its name last.
-func (p Place) fill(info Info, store func(dir string) error) error {
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
-		return err
-	}
-	// Each has a directory of its own: of two that make a savepoint of one name, one fails.
-	dir, err := os.MkdirTemp(p.dir, info.Name+".*"+partial)
-	if err != nil {
-		return err
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	if err := store(filepath.Join(dir, storeName)); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	b, err := json.MarshalIndent(info, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := writeSynced(filepath.Join(dir, infoName), append(b, '\n')); err != nil {
-		return err
-	}
-	if err := syncTree(dir); err != nil {
-		return err
-	}
-	if err := os.Rename(dir, p.Dir(info.Name)); err != nil {
-		return errors.Join(p.free(info.Name), err, os.RemoveAll(dir))
-	}
-	return syncDir(p.dir)
-}
-
-// inspect describes a store at rest.
-func (p Place) inspect(ctx context.Context, dir string) (Info, error) {
-	info := Info{Format: FormatVersion, Pipeline: p.pipeline}
-	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, Pipeline: p.pipeline, ReadOnly: true})
-	if err != nil {
-		return info, err
-	}
-	snap, err := db.Store().Load(ctx)
-	if err == nil {
-		info.Txid, info.Epoch, info.Chain = snap.Txid, snap.Epoch, fmt.Sprintf("%016x", snap.Chain)
-		info.States, err = db.StateDigests(ctx)
-	}
-	if err := errors.Join(err, db.Close()); err != nil {
-		return info, err
-	}
-	info.Files, err = sums(ctx, dir)
 	for _, f := range info.Files {
 		info.Bytes += f.Size
 	}
-	return info, err
+	info.Made, info.Created = made, now.UTC().Truncate(time.Second)
+	info.Name = name(&info)
+	if err := p.free(ctx, info.Name); err != nil {
+		return Info{}, err
+	}
+	return info, p.storage.put(ctx, info, copied)
+}
+
+// Expire removes the oldest of the savepoints that a schedule has made, until keep are left, and returns the names of those that
+// went. One that can't be read or removed is an error beside that.
+func (p Place) Expire(ctx context.Context, keep int) (gone []string, err error) {
+	all, err := p.List(ctx)
+	all = slices.DeleteFunc(all, func(i Info) bool { return i.Made != BySchedule })
+	for i := range max(0, len(all)-keep) {
+		if rerr := p.Remove(ctx, all[i].Name); rerr != nil {
+			err = errors.Join(err, rerr)
+			continue
+		}
+		gone = append(gone, all[i].Name)
+	}
+	return gone, err
+}
+
+// inspectCache bounds the memory for reading a store that is looked at once.
+const inspectCache = 8 << 20
+
+// inspect describes a store at rest, but for its files.
+func (p Place) inspect(ctx context.Context, dir string) (Info, error) {
+	info := Info{Format: FormatVersion, Pipeline: p.pipeline}
+	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, Pipeline: p.pipeline, ReadOnly: true, CacheBytes: inspectCache})
+	if err != nil {
+		return info, err
+	}
+	return info, errors.Join(describe(ctx, db, &info), db.Close())
+}
+
+func describe(ctx context.Context, db *pebblestate.DB, info *Info) error {
+	snap, err := db.Store().Load(ctx)
+	if err != nil {
+		return err
+	}
+	info.Txid, info.Epoch, info.Chain = snap.Txid, snap.Epoch, fmt.Sprintf("%016x", snap.Chain)
+	for _, p := range snap.Positions {
+		if p.Topic != "" {
+			info.Positions = append(info.Positions, Position{p.Source, p.Topic, p.Number, p.Next})
+		}
+	}
+	if snap.Txid > 0 {
+		for e, err := range db.Store().Entries(ctx, snap.Txid, snap.Txid) {
+			if err != nil {
+				return err
+			}
+			info.Committed, info.Build, info.Plan = e.Committed.UTC(), e.Build, fmt.Sprintf("%016x", e.Plan)
+		}
+	}
+	info.States, err = db.StateDigests(ctx)
+	return err
 }
 
 // Names of files that belong to whoever has the store open, not to the store.
@@ -243,86 +284,22 @@ func (r *reader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// List describes the savepoints of the place, the oldest first. What can't be read is an error beside the others.
-func (p Place) List() ([]Info, error) {
-	entries, err := os.ReadDir(p.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var all []Info
-	for _, e := range entries {
-		if !e.IsDir() || strings.HasSuffix(e.Name(), partial) {
-			continue
-		}
-		info, lerr := p.Load(e.Name())
-		if lerr != nil {
-			err = errors.Join(err, lerr)
-			continue
-		}
-		all = append(all, info)
-	}
-	slices.SortStableFunc(all, func(a, b Info) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return int(int64(a.Txid) - int64(b.Txid))
-	})
-	return all, err
-}
-
-// Load reads what a savepoint says of itself.
-func (p Place) Load(name string) (Info, error) {
-	if err := CheckName(name); err != nil {
-		return Info{}, err
-	}
-	path := filepath.Join(p.Dir(name), infoName)
-	b, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return Info{}, p.missing(name)
-	case err != nil:
-		return Info{}, err
-	}
-	info, err := decode(b)
-	if err != nil {
-		return Info{}, damagedFile(path, err)
-	}
-	return info, p.ours(info, path)
-}
-
-func (p Place) missing(name string) error {
-	var have []string
-	entries, _ := os.ReadDir(p.dir)
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), partial) {
-			have = append(have, e.Name())
-		}
-	}
-	what := "there is none"
-	if len(have) > 0 {
-		what = "there is " + strings.Join(have, ", ")
-	}
-	return refuse("load", "name one that is there", "no savepoint %s in %s; %s", name, p.dir, what)
-}
-
-func (p Place) ours(info Info, path string) error {
-	if info.Pipeline != p.pipeline {
-		return batch.NewError(batch.Permanent, batch.CodeStoreForeign, "savepoint", fmt.Errorf("%s is of pipeline %s, not of %s", path, info.Pipeline, p.pipeline), "name the right pipeline")
-	}
-	return nil
-}
-
 // decode reads savepoint.json and checks all that can be checked without the files.
 func decode(b []byte) (Info, error) {
 	var info Info
+	if len(b) > maxInfo {
+		return info, fmt.Errorf("it is larger than %d bytes", maxInfo)
+	}
 	if err := json.Unmarshal(b, &info); err != nil {
 		return info, err
 	}
 	switch {
 	case info.Format < 1 || info.Format > FormatVersion:
 		return info, fmt.Errorf("format version %d; this build knows up to %d", info.Format, FormatVersion)
-	case !namePattern.MatchString(info.Name) || info.Pipeline == "" || len(info.Files) == 0:
+	case CheckName(info.Name) != nil || info.Pipeline == "" || len(info.Files) == 0:
 		return info, errors.New("name, pipeline or files are missing")
+	case !storePattern.MatchString(info.Store):
+		return info, fmt.Errorf("the store lies in %q", info.Store)
 	}
 	for i, f := range info.Files {
 		sum, err := hex.DecodeString(f.SHA256)
@@ -338,52 +315,136 @@ func decode(b []byte) (Info, error) {
 	return info, nil
 }
 
-// Verify reads every byte of a savepoint and compares: the files, and the states that they hold.
+// Verify reads every byte of a savepoint and compares: the files, and the states that they hold. One in a bucket is fetched into a
+// temporary directory for that.
 func (p Place) Verify(ctx context.Context, name string) (Info, error) {
-	info, err := p.Load(name)
+	info, err := p.Load(ctx, name)
 	if err != nil {
 		return info, err
 	}
-	found, err := p.check(ctx, info, p.Store(name))
-	if err != nil {
-		return info, err
+	return info, p.whole(ctx, info, func(string) error { return nil })
+}
+
+// whole verifies a savepoint and passes a directory that holds its store to f, which must not change it.
+func (p Place) whole(ctx context.Context, info Info, f func(dir string) error) (err error) {
+	dir := p.storage.local(info)
+	if dir != "" {
+		if err := p.filed(ctx, info); err != nil {
+			return err
+		}
+		err = p.each(ctx, info, func(ctx context.Context, f File) error { return p.sum(ctx, info, f, io.Discard) })
+	} else {
+		tmp, terr := temporary(info.Name)
+		if terr != nil {
+			return terr
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+		dir = filepath.Join(tmp, storeName)
+		err = p.fetch(ctx, info, dir)
 	}
-	return info, p.same(info, found, p.Store(name))
+	if err != nil {
+		return err
+	}
+	if err := p.same(ctx, info, dir, p.storage.path(info.Name, info.store())); err != nil {
+		return err
+	}
+	return f(dir)
 }
 
 // same compares what a store holds with what is said of it.
-func (p Place) same(info, found Info, path string) error {
+func (p Place) same(ctx context.Context, info Info, dir, path string) error {
+	found, err := p.inspect(ctx, dir)
+	if err != nil {
+		return err
+	}
 	if found.Txid != info.Txid || found.Chain != info.Chain || !slices.Equal(found.States, info.States) {
 		return damagedFile(path, fmt.Errorf("it holds txid %d, chain %s, the savepoint is of txid %d, chain %s", found.Txid, found.Chain, info.Txid, info.Chain))
 	}
 	return nil
 }
 
-// check compares the files of a store with what info says, then opens it.
-func (p Place) check(ctx context.Context, info Info, dir string) (Info, error) {
-	files, err := sums(ctx, dir)
+// filed compares which files lie in a savepoint's store with what info says.
+func (p Place) filed(ctx context.Context, info Info) error {
+	files, err := p.storage.files(ctx, info)
 	if err != nil {
-		return Info{}, err
+		return err
+	}
+	bad := func(file, what string) error {
+		return damagedFile(p.storage.path(info.Name, info.store()+"/"+file), errors.New(what))
 	}
 	for i, want := range info.Files {
 		switch {
 		case i >= len(files) || files[i].Path > want.Path:
-			return Info{}, damagedFile(filepath.Join(dir, filepath.FromSlash(want.Path)), errors.New("it is missing"))
+			return bad(want.Path, "it is missing")
 		case files[i].Path < want.Path:
-			return Info{}, damagedFile(filepath.Join(dir, filepath.FromSlash(files[i].Path)), errors.New("it doesn't belong here"))
-		case files[i] != want:
-			return Info{}, damagedFile(filepath.Join(dir, filepath.FromSlash(want.Path)), fmt.Errorf("%d bytes with sum %s, should be %d with %s", files[i].Size, files[i].SHA256, want.Size, want.SHA256))
+			return bad(files[i].Path, "it doesn't belong here")
+		case files[i].Size != want.Size:
+			return bad(want.Path, fmt.Sprintf("%d bytes, should be %d", files[i].Size, want.Size))
 		}
 	}
 	if n := len(info.Files); len(files) > n {
-		return Info{}, damagedFile(filepath.Join(dir, filepath.FromSlash(files[n].Path)), errors.New("it doesn't belong here"))
+		return bad(files[n].Path, "it doesn't belong here")
 	}
-	return p.inspect(ctx, dir)
+	return nil
 }
 
-// Restore verifies a savepoint and copies its store to dir, which must not exist or be empty.
+// each calls f for every file of a savepoint, a few at once.
+func (p Place) each(ctx context.Context, info Info, f func(ctx context.Context, f File) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for _, file := range info.Files {
+		g.Go(func() error { return f(ctx, file) })
+	}
+	return g.Wait()
+}
+
+// sum copies a file of a savepoint to w and compares it with its checksum.
+func (p Place) sum(ctx context.Context, info Info, f File, w io.Writer) error {
+	path := p.storage.path(info.Name, info.store()+"/"+f.Path)
+	r, err := p.storage.open(ctx, info, f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return damagedFile(path, errors.New("it is missing"))
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close() //nolint:errcheck // it was only read
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(h, w), &reader{ctx, r})
+	if err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); n != f.Size || got != f.SHA256 {
+		return damagedFile(path, fmt.Errorf("%d bytes with sum %s, should be %d with %s", n, got, f.Size, f.SHA256))
+	}
+	return nil
+}
+
+// fetch copies the store of a savepoint to a directory that doesn't exist. They are copies, not links: a savepoint must not share
+// a file that somebody opens for writing.
+func (p Place) fetch(ctx context.Context, info Info, dir string) error {
+	if err := p.filed(ctx, info); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return p.each(ctx, info, func(ctx context.Context, f File) error {
+		to := filepath.Join(dir, filepath.FromSlash(f.Path))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		_, err := again(ctx, firstWait, func() (struct{}, error) {
+			return struct{}{}, writeFrom(to, func(w io.Writer) error { return p.sum(ctx, info, f, w) })
+		})
+		return err
+	})
+}
+
+// Restore copies the store of a savepoint to dir, which must not exist or be empty, and verifies what it has copied before it takes
+// that name.
 func (p Place) Restore(ctx context.Context, name, dir string) (Info, error) {
-	info, err := p.Verify(ctx, name)
+	info, err := p.Load(ctx, name)
 	if err != nil {
 		return info, err
 	}
@@ -397,33 +458,19 @@ func (p Place) Restore(ctx context.Context, name, dir string) (Info, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return info, err
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return info, err
-	}
 	tmp := dir + partial
 	if err := os.RemoveAll(tmp); err != nil {
 		return info, err
 	}
-	if err := copyTree(ctx, p.Store(name), tmp); err != nil {
+	err = p.fetch(ctx, info, tmp)
+	if err == nil {
+		err = p.same(ctx, info, tmp, p.storage.path(info.Name, info.store()))
+	}
+	if err != nil {
 		return info, errors.Join(err, os.RemoveAll(tmp))
 	}
 	if err := errors.Join(syncTree(tmp), os.Rename(tmp, dir)); err != nil {
 		return info, err
 	}
 	return info, syncDir(filepath.Dir(dir))
-}
-
-// Remove deletes a savepoint. It stops being one before anything of it goes.
-func (p Place) Remove(name string) error {
-	if err := CheckName(name); err != nil {
-		return err
-	}
-	if _, err := os.Lstat(p.Dir(name)); errors.Is(err, fs.ErrNotExist) {
-		return p.missing(name)
-	}
-	tmp := p.Dir(name) + partial
-	if err := errors.Join(os.RemoveAll(tmp), os.Rename(p.Dir(name), tmp)); err != nil {
-		return err
-	}
-	return errors.Join(os.RemoveAll(tmp), syncDir(p.dir))
 }

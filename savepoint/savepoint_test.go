@@ -49,6 +49,11 @@ func commit(t testing.TB, db *pebblestate.DB, from, to int) {
 	}
 }
 
+// dirOf is the directory of a savepoint in a folder.
+func dirOf(p savepoint.Place, name string) string { return filepath.Join(p.String(), name) }
+
+func storeOf(p savepoint.Place, name string) string { return filepath.Join(dirOf(p, name), "store") }
+
 func create(t testing.TB, p savepoint.Place, db *pebblestate.DB, name string) savepoint.Info {
 	t.Helper()
 	info, err := p.Create(t.Context(), name, t.TempDir(), noon, func(ctx context.Context, dir string) error {
@@ -94,7 +99,7 @@ func code(t *testing.T, err error, want batch.Code, words ...string) {
 
 func TestLife(t *testing.T) {
 	p := savepoint.At(t.TempDir(), pipeline)
-	if all, err := p.List(); err != nil || len(all) != 0 {
+	if all, err := p.List(t.Context()); err != nil || len(all) != 0 {
 		t.Fatalf("an empty place lists %v, %v", all, err)
 	}
 	db := store(t, 3)
@@ -104,7 +109,7 @@ func TestLife(t *testing.T) {
 	}
 	commit(t, db, 4, 9)
 	second := create(t, p, db, "second")
-	all, err := p.List()
+	all, err := p.List(t.Context())
 	if err != nil || len(all) != 2 || all[0].Name != first.Name || all[1].Name != "second" || all[1].Txid != 9 {
 		t.Fatalf("list %+v, %v", all, err)
 	}
@@ -128,11 +133,11 @@ func TestLife(t *testing.T) {
 	}
 	_, err = p.Restore(t.Context(), second.Name, to)
 	code(t, err, batch.CodeConfiguration, "isn't empty")
-	if err := p.Remove(first.Name); err != nil {
+	if err := p.Remove(t.Context(), first.Name); err != nil {
 		t.Fatal(err)
 	}
-	code(t, p.Remove(first.Name), batch.CodeConfiguration, first.Name, "there is second")
-	if all, err := p.List(); err != nil || len(all) != 1 {
+	code(t, p.Remove(t.Context(), first.Name), batch.CodeConfiguration, first.Name, "there is second")
+	if all, err := p.List(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("list %v, %v", all, err)
 	}
 }
@@ -177,7 +182,7 @@ func TestArchive(t *testing.T) {
 			}
 			return
 		}
-		if all, lerr := p.List(); len(all) != 0 || lerr != nil {
+		if all, lerr := p.List(t.Context()); len(all) != 0 || lerr != nil {
 			rt.Fatalf("%v, but there is %v, %v", err, all, lerr)
 		}
 	})
@@ -200,17 +205,18 @@ func TestDamage(t *testing.T) {
 			},
 		} {
 			name := fmt.Sprintf("%s-%d", kind, i)
-			if _, err := p.Restore(t.Context(), "whole", p.Store(name)); err != nil {
+			if _, err := p.Restore(t.Context(), "whole", storeOf(p, name)); err != nil {
 				t.Fatal(err)
 			}
-			meta, err := os.ReadFile(filepath.Join(p.Dir("whole"), "savepoint.json"))
+			meta, err := os.ReadFile(filepath.Join(dirOf(p, "whole"), "savepoint.json"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(p.Dir(name), "savepoint.json"), meta, 0o600); err != nil {
+			meta = bytes.Replace(meta, []byte(`"name": "whole"`), fmt.Appendf(nil, `"name": %q`, name), 1)
+			if err := os.WriteFile(filepath.Join(dirOf(p, name), "savepoint.json"), meta, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := change(filepath.Join(p.Store(name), filepath.FromSlash(f.Path))); err != nil {
+			if err := change(filepath.Join(storeOf(p, name), filepath.FromSlash(f.Path))); err != nil {
 				t.Fatal(err)
 			}
 			_, err = p.Verify(t.Context(), name)
@@ -234,10 +240,10 @@ func TestInterrupted(t *testing.T) {
 	if err := os.MkdirAll(left, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := p.List(); err != nil || len(all) != 0 {
+	if all, err := p.List(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("list %v, %v", all, err)
 	}
-	_, err := p.Load("one")
+	_, err := p.Load(t.Context(), "one")
 	code(t, err, batch.CodeConfiguration, "there is none")
 	create(t, p, db, "one")
 	if _, err := p.Verify(t.Context(), "one"); err != nil {
@@ -248,8 +254,8 @@ func TestInterrupted(t *testing.T) {
 func TestNames(t *testing.T) {
 	p := savepoint.At(t.TempDir(), pipeline)
 	for _, name := range []string{"../x", "a/b", ".hidden", "x.partial", strings.Repeat("n", 200)} {
-		code(t, p.Remove(name), batch.CodeConfiguration)
-		_, err := p.Load(name)
+		code(t, p.Remove(t.Context(), name), batch.CodeConfiguration)
+		_, err := p.Load(t.Context(), name)
 		code(t, err, batch.CodeConfiguration)
 	}
 }
@@ -271,7 +277,7 @@ func FuzzImport(f *testing.F) {
 			if _, err := p.Verify(t.Context(), got.Name); err != nil {
 				t.Error(err)
 			}
-		} else if all, _ := p.List(); len(all) != 0 { //nolint:errcheck // what is there counts
+		} else if all, _ := p.List(t.Context()); len(all) != 0 { //nolint:errcheck // what is there counts
 			t.Errorf("%v, but there is %v", err, all)
 		}
 	})

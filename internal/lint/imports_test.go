@@ -113,8 +113,8 @@ var table = map[string]rule{
 		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun", "internal/sim"},
 		clients: []string{hclog, xxhash, pebble + "/vfs"},
 	},
-	"savepoint": {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress"}},
-	"replay":    {ours: []string{"engine", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
+	"savepoint": {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress", "github.com/cenkalti/backoff/v5", xsync}},
+	"replay":    {ours: []string{"engine", "internal/change", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
 	"cluster":   {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
 	"spec": {
 		ours: []string{
