@@ -61,6 +61,9 @@ type Report struct {
 	// Before is the first batch below From that doesn't come out equal, if there is one: what From and later batches make of
 	// earlier values may then differ, too.
 	Before *Different
+	// Since is where the plan became what it is: an earlier plan's batches were not run. Behind is where it changed again: To
+	// is the last batch before that. nil where there is no such point.
+	Since, Behind *PlanChange
 }
 
 // Verify runs the batches up to o.To again and compares them. It returns a *Different for the first that doesn't come
@@ -84,6 +87,9 @@ func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) 
 		defer remove() //nolint:errcheck // nothing in it is of use; the next replay removes it
 		r.o.Dir = dir
 	}
+	if err := r.start(ctx, o.To != 0); err != nil {
+		return Report{}, err
+	}
 	return r.verify(ctx)
 }
 
@@ -99,7 +105,7 @@ func newRun(p *engine.Pipeline, o Options) (*run, error) {
 		o.Logger = hclog.NewNullLogger()
 	}
 	own := *pl // the pipeline's may be shared
-	return &run{o: o, plan: &own}, nil
+	return &run{o: o, plan: &own, sum: xxhash.Sum64String(own.Text), same: map[uint64]bool{}}, nil
 }
 
 // run is one replay.
@@ -108,6 +114,11 @@ type run struct {
 	plan    *plan.Plan
 	last    batch.Txid // the last committed in the store in question
 	base    batch.Txid // what the replay begins behind
+	first   batch.Txid // the first that the plan can run; 0 or 1: there is none before it
+	since   *PlanChange
+	behind  *PlanChange
+	sum     uint64          // the plan's hash
+	same    map[uint64]bool // by hash: plans that make the same of a batch
 	entries []txstate.Entry
 	epoch   batch.Epoch      // of the store in question
 	saved   []batch.Position // of the store in question, by source and partition
@@ -150,6 +161,9 @@ func (r *run) begin(ctx context.Context, db *pebblestate.DB) error {
 		return usage("%s is at txid %d, which lies behind txid %d", r.o.Dir, snap.Txid, r.o.To)
 	}
 	r.base = snap.Txid
+	if r.base+1 < r.first {
+		return r.noBeginning()
+	}
 	r.o.From = max(r.o.From, r.base+1)
 	for e, err := range r.o.Store.Store().Entries(ctx, max(r.base, 1), r.o.To) {
 		if err != nil {
@@ -187,7 +201,7 @@ func usage(format string, args ...any) error {
 // verify runs and compares.
 func (r *run) verify(ctx context.Context) (rep Report, err error) {
 	began := time.Now()
-	rep = Report{From: r.o.From, To: r.o.To}
+	rep = Report{From: r.o.From, To: r.o.To, Since: r.since, Behind: r.behind}
 	db, err := pebblestate.Open(ctx, pebblestate.Options{
 		Dir: r.o.Dir, Pipeline: r.plan.Name, Shards: r.o.Store.Shards(), CreateIfMissing: true, Logger: r.o.Logger,
 	})
@@ -270,7 +284,7 @@ func (r *run) failed(err error) error {
 func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry, from batch.Txid) (before *exec.Difference, err error) {
 	x := exec.New(exec.Config{
 		Plan: r.plan, DB: db, Shards: db.Shards(), Logger: r.o.Logger, Procs: r.o.Procs,
-		Build: engine.Build(), PlanSum: xxhash.Sum64String(r.plan.Text), Now: time.Now,
+		Build: engine.Build(), PlanSum: r.sum, Now: time.Now,
 		OnCommit: r.o.Committed, Sources: r.open, Mark: r.knows, Tables: r.o.Store.StaticWith,
 	})
 	defer func() {

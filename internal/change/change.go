@@ -235,3 +235,22 @@ func middle(a, b []string) (at int, x, y []string) {
 	}
 	return at, a, b
 }
+
+// SameResults tells whether is makes of the batches that was has made just what that did: what differs has no part in them.
+func SameResults(was, is plan.Definition) bool {
+	fresh := func(source string) bool { return part(was.Sources, source) == nil }
+	for _, d := range Compare(was, is) {
+		switch {
+		case d.Kind == Source && d.Aspect == "added", d.Kind == Table && d.Aspect == "removed":
+		case d.Kind == Source && d.Aspect == "on_bad_record" && d.Was == "stop": // no bad record has come so far
+		case d.Kind == State && d.Aspect == "added":
+			s := stateOf(is.States, d.Name)
+			if len(s.Ways) == 0 || slices.ContainsFunc(s.Ways, func(w plan.Way) bool { return !fresh(w.Source) }) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
