@@ -113,9 +113,11 @@ var table = map[string]rule{
 		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun", "internal/sim"},
 		clients: []string{hclog, xxhash, pebble + "/vfs"},
 	},
-	"savepoint": {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress", "github.com/cenkalti/backoff/v5", xsync}},
-	"replay":    {ours: []string{"engine", "internal/change", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
-	"cluster":   {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
+	"savepoint":        {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress", "github.com/cenkalti/backoff/v5", xsync}},
+	"connect/blob":     {ours: []string{"savepoint"}, clients: []string{"gocloud.dev"}},
+	"connect/blob/gcs": {ours: []string{"savepoint", "connect/blob"}, clients: []string{"gocloud.dev"}},
+	"replay":           {ours: []string{"engine", "internal/change", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
+	"cluster":          {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
 	"spec": {
 		ours: []string{
 			"engine", "internal/plan", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
@@ -126,7 +128,7 @@ var table = map[string]rule{
 	},
 	"server":       {ours: []string{"engine", "replay", "state", "txstate"}, clients: []string{hclog, "github.com/prometheus/client_golang"}},
 	"daemon":       {any: true},
-	"cmd/tridentd": {ours: []string{"daemon"}},
+	"cmd/tridentd": {ours: []string{"daemon", "connect/blob", "connect/blob/gcs"}},
 	"examples/*":   {any: true},
 	"bench/*":      {any: true},
 	"bench":        {any: true},
