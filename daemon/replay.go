@@ -22,6 +22,7 @@ import (
 
 // replayFlags are the settings of replay.
 type replayFlags struct {
+	anyPlan  bool
 	data     string
 	from, to uint64
 	verify   bool
@@ -66,6 +67,7 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.into, "into", "", "keep the replayed store: the directory below which the pipeline's data directory is made")
 	cmd.Flags().Uint64Var(&f.from, "from", 1, "first txid to compare; those before are run unseen")
 	cmd.Flags().Uint64Var(&f.to, "to", 0, "last txid (default: the last committed)")
+	cmd.Flags().BoolVar(&f.anyPlan, "any-plan", false, "run what another plan has made, too: the first difference is what the change of the pipeline alters")
 	cmd.Flags().IntVar(&f.procs, "procs", 0, "how many partitions and shards are worked on at once (default: GOMAXPROCS); no result depends on it")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "warn", "trace, debug, info, warn or error")
 	return cmd
@@ -114,7 +116,7 @@ func (a *app) replay(ctx context.Context, t *target, f *replayFlags) error {
 
 func (a *app) replayOptions(f *replayFlags) replay.Options {
 	return replay.Options{
-		From: batch.Txid(f.from), To: batch.Txid(f.to), Procs: f.procs,
+		From: batch.Txid(f.from), To: batch.Txid(f.to), Procs: f.procs, AnyPlan: f.anyPlan,
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "tridentd", Level: hclog.LevelFromString(f.logLevel), Output: a.err}),
 	}
 }
@@ -144,6 +146,11 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 	seen.stop()
 	if err != nil {
 		return replayError(err)
+	}
+	for _, c := range []*replay.PlanChange{rep.Since, rep.Behind} {
+		if c != nil {
+			fmt.Fprintf(a.err, "%s: txids %d to %d are those of this pipeline\n", c, rep.From, rep.To)
+		}
 	}
 	if rep.Before != nil {
 		if f.into != "" {

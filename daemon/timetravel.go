@@ -94,11 +94,27 @@ func (p *past) rebuild(ctx context.Context, txid batch.Txid) (*pebblestate.DB, e
 	return openAtRest(ctx, dir)
 }
 
-// base restores the latest savepoint up to txid that is of this store's history, if there is one. One that can't be used isn't
-// needed: an older one serves, or the first batch.
+// base restores the latest base or savepoint up to txid that is of this store's history, if there is one. One that can't be
+// used isn't needed: an older one serves, or the first batch.
 func (p *past) base(ctx context.Context, txid batch.Txid, dir string) (bool, error) {
 	all, _ := p.place.List(ctx)
 	slices.SortStableFunc(all, func(a, b savepoint.Info) int { return cmp.Compare(b.Txid, a.Txid) })
+	latest := slices.IndexFunc(all, func(i savepoint.Info) bool { return i.Txid <= txid })
+	bases, err := p.db.Bases()
+	if err != nil {
+		return false, err
+	}
+	for _, b := range slices.Backward(bases) {
+		if b.Txid > txid || latest >= 0 && b.Txid < all[latest].Txid {
+			continue
+		}
+		if _, err := p.db.RestoreBase(ctx, b.Txid, dir); err == nil || ctx.Err() != nil {
+			return err == nil, err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return false, err
+		}
+	}
 	for i := range all {
 		if all[i].Txid > txid || all[i].Txid == 0 {
 			continue

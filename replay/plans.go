@@ -98,7 +98,7 @@ func (r *run) stretch(ctx context.Context, to batch.Txid, open bool) (stretch, e
 // mine tells whether the run's own plan makes of a batch what the plan with the given hash made of it. Every plan is made known to
 // the store before it makes a batch: what names one that isn't known is compared all the same, and will differ.
 func (r *run) mine(ctx context.Context, sum uint64) bool {
-	if sum == r.sum {
+	if sum == r.sum || r.o.AnyPlan {
 		return true
 	}
 	same, known := r.same[sum]

@@ -38,6 +38,8 @@ type Options struct {
 	Scratch bool
 	// Base says that Dir holds a store to begin at, instead of at the first batch: a savepoint that was restored there.
 	Base bool
+	// AnyPlan runs, and compares, batches that another plan has made, too: what comes out different is what the change alters.
+	AnyPlan bool
 	// SkipStates leaves the final states uncompared.
 	SkipStates bool
 	// Procs bounds how many partitions and shards are worked on at once (default: GOMAXPROCS), Pending how many batches

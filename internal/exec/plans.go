@@ -95,7 +95,14 @@ func (x *Executor) checkPlan(ctx context.Context, txid batch.Txid) error {
 			x.log.Info("batches are made by another plan from here on", "from_txid", uint64(txid)+1, "plan", fmt.Sprintf("%016x", now.Sum), "was", fmt.Sprintf("%016x", have.Sum))
 		}
 	}
-	return x.cfg.DB.SetPlan(ctx, now)
+	if err := x.cfg.DB.SetPlan(ctx, now); err != nil || !known || have.Sum == now.Sum || txid == 0 || x.cfg.Tables != nil {
+		return err
+	}
+	// Replays of what the plan is about to make begin here: they can't run what lies before.
+	if _, err := x.cfg.DB.MakeBase(ctx, x.cfg.Now()); err != nil {
+		x.log.Warn("no copy of the store could be kept where the plan changes: what comes can't be replayed before the next base is made", "error", err)
+	}
+	return nil
 }
 
 // newSchemas finds the states that the next commit describes: new ones, and those whose descriptions have changed. The engine's
