@@ -114,9 +114,10 @@ func newRun(p *engine.Pipeline, o Options) (*run, error) {
 type run struct {
 	o       Options
 	plan    *plan.Plan
-	last    batch.Txid // the last committed in the store in question
-	base    batch.Txid // what the replay begins behind
-	first   batch.Txid // the first that the plan can run; 0 or 1: there is none before it
+	last    batch.Txid                         // the last committed in the store in question
+	base    batch.Txid                         // what the replay begins behind
+	first   batch.Txid                         // the first that the plan can run; 0 or 1: there is none before it
+	tables  map[string]pebblestate.StaticTable // that no batch has used so far
 	since   *PlanChange
 	behind  *PlanChange
 	sum     uint64          // the plan's hash
@@ -287,7 +288,7 @@ func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.E
 	x := exec.New(exec.Config{
 		Plan: r.plan, DB: db, Shards: db.Shards(), Logger: r.o.Logger, Procs: r.o.Procs,
 		Build: engine.Build(), PlanSum: r.sum, Now: time.Now,
-		OnCommit: r.o.Committed, Sources: r.open, Mark: r.knows, Tables: r.o.Store.StaticWith,
+		OnCommit: r.o.Committed, Sources: r.open, Mark: r.knows, Tables: r.table,
 	})
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

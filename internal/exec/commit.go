@@ -71,6 +71,9 @@ func chainOf(before uint64, e *txstate.Entry) uint64 {
 	if e.Imported != "" {
 		d = d.text(e.Imported)
 	}
+	for _, m := range e.Migrated {
+		d = d.text(m)
+	}
 	return d.sum()
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
@@ -182,8 +184,13 @@ func partsOf(t *pebblestate.StaticTable) []plan.StaticPart {
 }
 
 // readStatic reads the table's source from its beginning to its present end.
-func (x *Executor) readStatic(ctx context.Context, s *plan.Static) (t pebblestate.StaticTable, err error) {
-	em, err := s.Open(plan.Env{Logger: x.log.With("table", s.Name)})
+func (x *Executor) readStatic(ctx context.Context, s *plan.Static) (pebblestate.StaticTable, error) {
+	return ReadStatic(ctx, s, x.log)
+}
+
+// ReadStatic reads what a static table holds now.
+func ReadStatic(ctx context.Context, s *plan.Static, log hclog.Logger) (t pebblestate.StaticTable, err error) {
+	em, err := s.Open(plan.Env{Logger: log.With("table", s.Name)})
 	if err != nil {
 		return t, err
 	}
