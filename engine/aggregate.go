@@ -16,15 +16,17 @@ import (
 	"github.com/tridentd/tridentd/window"
 )
 
-// Aggregate keeps, for each key, what its values come to, in a state called name: Trident's persistentAggregate.
-func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) {
+// Aggregate keeps, for each key, what its values come to, in a state called name: Trident's persistentAggregate. Its rows can be
+// sent on: see Updates and Closed.
+func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) *State[K] {
 	p := g.s.p
+	s := &State[K]{p: p, name: name, key: g.codec, sources: g.s.sources, trail: g.s.trail}
 	p.addState(name)
 	if err := a.Err(); err != nil {
 		p.errorf("state %s: %w", name, err)
 	}
 	if g.codec == nil {
-		return
+		return s
 	}
 	st := &plan.State{
 		Schema: state.Schema{
@@ -41,9 +43,11 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 	if g.window != nil {
 		p.timed[st] = g.s.sources
 	}
-	g.exchange(name, a, &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: value.KeyText})
+	s.exchange = &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: value.KeyText}
+	g.exchange(name, a, s.exchange)
 	p.define(g.s.trail, name, "group", "aggregate")
 	p.describe("  state %s: %s by %s", name, aggregateNames(a.Columns()), columnNames(st.Schema.Key))
+	return s
 }
 
 // zero returns the cells of a value without records.
@@ -120,7 +124,7 @@ func (c *combine[K, T]) reset(rc *rec) {
 func (c *combine[K, T]) addWindowed(rc *rec, v T) {
 	w := c.g.window
 	start := window.Start(rc.time, w.Size, w.Offset)
-	if end := start + w.Size; end <= c.mark {
+	if end := w.End(start); end <= c.mark && rc.r != nil { // results of windows are never late
 		rc.reject(plan.RejectLate, c.name, fmt.Sprintf("the window that began at %s had closed: event time %s, watermark %s",
 			nanoText(start), nanoText(rc.time), nanoText(c.mark)))
 		return
