@@ -211,7 +211,7 @@ var stageStates = []string{
 func TestStagesSameBytes(t *testing.T) {
 	w := newWorld(t)
 	w.build = w.stages
-	w.fill(200)
+	w.fill(110)
 	entries := w.split(rand.New(rand.NewPCG(5, 6)))
 	at := entries[len(entries)-1].Time
 	for i := range 3 { // batches without data
@@ -337,7 +337,7 @@ func (w *world) scan(fs vfs.FS, name string, f func(key, val []byte)) {
 func TestStagesCrashAtEverySync(t *testing.T) {
 	w := newWorld(t)
 	w.build = w.stages
-	n := 16
+	n := 10
 	if *long {
 		n = 300
 	}
