@@ -38,10 +38,12 @@ const (
 // Step is one thing that a migration does, or that a start does by itself.
 type Step struct {
 	Action string
-	What   string // its kind and name, or the difference that is accepted
+	What   string // kind and name of what it is done to
 	Old    string // rename
-	Name   string // of the state or source, as it is afterwards
-	Means  string
+	// Difference is what the step is about, where that is one.
+	Difference *Difference
+	Name       string // of the state or source, as it is afterwards
+	Means      string
 }
 
 // ByItself tells whether a start takes the step without being told.
@@ -57,7 +59,7 @@ func (s *Step) String() string {
 	case ActionRenameSource:
 		return "rename source:" + s.Old + "=" + s.Name
 	case ActionAccept:
-		return "accept " + s.What
+		return "accept " + s.Difference.String()
 	}
 	return s.Action + " " + s.Name
 }
@@ -242,20 +244,20 @@ func (r *resolver) settle(d *Difference) {
 			r.out.Open = append(r.out.Open, *d)
 			return
 		}
-		r.step(Step{Action: ActionBegin, What: "state " + d.Name, Name: d.Name, Means: "empty, with what comes from now on"})
+		r.step(Step{Action: ActionBegin, What: "state " + d.Name, Name: d.Name, Means: "empty, with what comes from now on", Difference: d})
 	case d.Aspect == "removed" && d.Kind == State:
 		if !slices.Contains(r.d.Drop, d.Name) {
-			r.step(Step{Action: ActionKeep, What: "state " + d.Name, Name: d.Name, Means: d.Means})
+			r.step(Step{Action: ActionKeep, What: "state " + d.Name, Name: d.Name, Means: d.Means, Difference: d})
 		}
 	case d.Aspect == "added":
-		r.step(Step{Action: ActionBegin, What: d.Kind + " " + d.Name, Name: d.Name, Means: d.Means})
+		r.step(Step{Action: ActionBegin, What: d.Kind + " " + d.Name, Name: d.Name, Means: d.Means, Difference: d})
 	case d.Aspect == "removed":
-		r.step(Step{Action: ActionKeep, What: d.Kind + " " + d.Name, Name: d.Name, Means: d.Means})
+		r.step(Step{Action: ActionKeep, What: d.Kind + " " + d.Name, Name: d.Name, Means: d.Means, Difference: d})
 	case d.Need == Nothing:
-		r.step(Step{Action: ActionApply, What: d.String(), Name: d.Name, Means: d.Means})
+		r.step(Step{Action: ActionApply, What: d.Kind + " " + d.Name, Name: d.Name, Means: d.Means, Difference: d})
 	case remade: // a step of its own
 	case d.Need == Accept && r.d.Accept:
-		r.step(Step{Action: ActionAccept, What: d.String(), Name: d.Name, Means: "the states that it feeds go on with it"})
+		r.step(Step{Action: ActionAccept, What: d.Kind + " " + d.Name, Name: d.Name, Means: "what is kept goes on with it", Difference: d})
 	default:
 		r.out.Open = append(r.out.Open, *d)
 	}

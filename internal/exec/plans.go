@@ -88,7 +88,7 @@ func (x *Executor) checkPlan(ctx context.Context, txid batch.Txid) error {
 		}
 		for i := range r.Steps {
 			if s := &r.Steps[i]; txid > 0 {
-				x.log.Info("the pipeline has changed", "action", s.Action, "what", s.What, "means", s.Means, "from_txid", uint64(txid)+1)
+				x.log.Info("the pipeline has changed", "action", s.Action, "what", said(s), "means", s.Means, "from_txid", uint64(txid)+1)
 			}
 		}
 		if known && have.Sum != now.Sum && txid > 0 {
@@ -103,6 +103,16 @@ func (x *Executor) checkPlan(ctx context.Context, txid batch.Txid) error {
 		x.log.Warn("no copy of the store could be kept where the plan changes: what comes can't be replayed before the next base is made", "error", err)
 	}
 	return nil
+}
+
+// said is what a step is about, in a line.
+func said(s *change.Step) string {
+	if s.Difference == nil {
+		return s.What
+	}
+	d := *s.Difference
+	d.Means = ""
+	return d.String()
 }
 
 // newSchemas finds the states that the next commit describes: new ones, and those whose descriptions have changed. The engine's
