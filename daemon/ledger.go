@@ -144,6 +144,9 @@ func (t *ledgerTable) entry(e server.LedgerEntry) error {
 	for i, r := range e.Ranges {
 		ranges[i] = rangeText(&r, kindOf(&e))
 	}
+	if len(e.Migrated) > 0 {
+		ranges = append(ranges, "migrate: "+strings.Join(e.Migrated, "; "))
+	}
 	took := e.Took.Plan + e.Took.Read + e.Took.Process + e.Took.Commit
 	return t.Row([]value.Value{
 		value.IntOf(int64(e.Txid)), value.StringOf(e.Committed.UTC().Format(time.RFC3339)), value.IntOf(int64(e.Attempts)), value.IntOf(e.Records),
@@ -157,6 +160,8 @@ func kindOf(e *server.LedgerEntry) string {
 	switch {
 	case e.Imported != "":
 		return "import"
+	case len(e.Migrated) > 0:
+		return "migrate"
 	case e.Reset:
 		return "reset"
 	}

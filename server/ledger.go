@@ -26,6 +26,7 @@ type LedgerEntry struct {
 	Chain     string        `json:"chain"`
 	Reset     bool          `json:"reset,omitempty"`    // made by offsets reset or import
 	Imported  string        `json:"imported,omitempty"` // where from, by offsets import
+	Migrated  []string      `json:"migrated,omitempty"` // what migrate did
 	Build     string        `json:"build"`
 	Plan      string        `json:"plan"`
 	Took      PhaseSeconds  `json:"took_seconds"`
@@ -57,7 +58,7 @@ func LedgerEntryOf(e *txstate.Entry) LedgerEntry {
 		Time: e.Time.UTC(), Committed: e.Committed.UTC(), Seed: hex(e.Seed),
 		Records: e.Counts.Read, Rejected: e.Counts.Rejected, Late: e.Counts.Late, Future: e.Counts.Future,
 		Ranges: make([]LedgerRange, len(e.Ranges)), States: make([]LedgerState, len(e.States)),
-		Chain: hex(e.Chain), Reset: e.Reset, Imported: e.Imported, Build: e.Build, Plan: hex(e.Plan),
+		Chain: hex(e.Chain), Reset: e.Reset, Imported: e.Imported, Migrated: e.Migrated, Build: e.Build, Plan: hex(e.Plan),
 		Took: PhaseSecondsOf(e.Took),
 	}
 	for i, r := range e.Ranges {
