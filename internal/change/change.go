@@ -75,7 +75,7 @@ func (d *Difference) String() string {
 
 // Compare lists the differences, sources first, each kind by name. Both definitions are as plan.Plan.Define returns them.
 func Compare(was, is plan.Definition) []Difference {
-	c := comparison{was: was, is: is}
+	c := comparison{was: was, is: is, like: map[string]string{}}
 	c.parts(Source, was.Sources, is.Sources)
 	c.parts(Table, was.Tables, is.Tables)
 	c.states()
@@ -84,6 +84,7 @@ func Compare(was, is plan.Definition) []Difference {
 
 type comparison struct {
 	was, is plan.Definition
+	like    map[string]string // by a new source: the one that is gone and reads the same
 	all     []Difference
 }
 
@@ -95,7 +96,12 @@ func (c *comparison) parts(kind string, was, is []plan.Part) {
 		w, i := part(was, name), part(is, name)
 		switch {
 		case w == nil && kind == Source:
-			c.add(Difference{Kind: kind, Name: name, Aspect: "added", Is: settingText(i, "input"), Means: "it begins as its start setting says"})
+			d := Difference{Kind: kind, Name: name, Aspect: "added", Is: settingText(i, "input"), Means: "it begins as its start setting says"}
+			if like := removedSource(was, is, i); like != "" {
+				c.like[name] = like
+				d.Need, d.Like, d.Means = Rename, like, fmt.Sprintf("it reads what source %s read, which is gone", like)
+			}
+			c.add(d)
 		case w == nil:
 			c.add(Difference{Kind: kind, Name: name, Aspect: "added", Is: settingText(i, "input"), Means: "it is read at the start"})
 		case i == nil && kind == Source:
@@ -164,18 +170,30 @@ func (c *comparison) states() {
 	}
 }
 
+// removedSource finds a source that is gone and is declared just as p is.
+func removedSource(was, is []plan.Part, p *plan.Part) string {
+	for i := range was {
+		if part(is, was[i].Name) == nil && len(p.Settings) > 0 && slices.Equal(was[i].Settings, p.Settings) {
+			return was[i].Name
+		}
+	}
+	return ""
+}
+
 // removedLike finds a state that is gone and made just as s is.
 func (c *comparison) removedLike(s *plan.StateDefinition) string {
 	for i := range c.was.States {
 		w := &c.was.States[i]
-		if stateOf(c.is.States, w.Schema.Name) == nil && sameForm(&w.Schema, &s.Schema) && slices.EqualFunc(w.Ways, s.Ways, sameWay) && len(s.Ways) > 0 {
+		if stateOf(c.is.States, w.Schema.Name) == nil && sameForm(&w.Schema, &s.Schema) && slices.EqualFunc(w.Ways, s.Ways, c.sameWay) && len(s.Ways) > 0 {
 			return w.Schema.Name
 		}
 	}
 	return ""
 }
 
-func sameWay(a, b plan.Way) bool { return a.Source == b.Source && slices.Equal(a.Steps, b.Steps) }
+func (c *comparison) sameWay(was, is plan.Way) bool {
+	return (was.Source == is.Source || was.Source == c.like[is.Source]) && slices.Equal(was.Steps, is.Steps)
+}
 
 // sameForm tells whether the bytes of one state can be read as those of the other.
 func sameForm(a, b *state.Schema) bool { return formOf(a) == formOf(b) }

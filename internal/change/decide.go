@@ -249,6 +249,8 @@ func (r *resolver) settle(d *Difference) {
 		if !slices.Contains(r.d.Drop, d.Name) {
 			r.step(Step{Action: ActionKeep, What: "state " + d.Name, Name: d.Name, Means: d.Means, Difference: d})
 		}
+	case d.Need == Rename && !r.d.Accept:
+		r.out.Open = append(r.out.Open, *d)
 	case d.Aspect == "added":
 		r.step(Step{Action: ActionBegin, What: d.Kind + " " + d.Name, Name: d.Name, Means: d.Means, Difference: d})
 	case d.Aspect == "removed":

@@ -158,14 +158,18 @@ func Refused(open []change.Difference) error {
 		case change.Rebuild:
 			add("--rebuild " + d.Name)
 		case change.Rename:
-			add("--rename " + d.Like + "=" + d.Name)
+			if d.Kind == change.Source {
+				add("--rename source:" + d.Like + "=" + d.Name)
+			} else {
+				add("--rename " + d.Like + "=" + d.Name)
+			}
 		}
 	}
 	if slices.ContainsFunc(open, func(d change.Difference) bool { return d.Need == change.Accept }) {
 		add("--accept, if the change is meant and the rows are to go on")
 	}
 	if slices.ContainsFunc(open, func(d change.Difference) bool { return d.Need == change.Rename }) {
-		add("--accept, if it is to begin empty")
+		add("--accept, if it is something new")
 	}
 	return batch.NewError(batch.Permanent, batch.CodePlanChanged, "open", errorText(b.String()),
 		"undo the change; or give what has changed a new name; or run tridentd migrate with "+strings.Join(ways, ", or "))
