@@ -65,8 +65,10 @@ func Migrate(ctx context.Context, db *pebblestate.DB, m Migration) (txstate.Entr
 	if err := store.Claim(ctx, e.Attempt.Epoch); err != nil {
 		return e, err
 	}
-	if err := m.windows(ctx, db); err != nil {
-		return e, err
+	for _, s := range []state.Schema{WindowsSchema(), TimersSchema()} {
+		if err := m.index(ctx, db, s); err != nil {
+			return e, err
+		}
 	}
 	for _, s := range m.Refill {
 		from, err := m.From.Snapshot()
@@ -112,8 +114,8 @@ func digestOf(ctx context.Context, db *pebblestate.DB, name string) (uint64, err
 	return 0, err
 }
 
-// windows brings what the store remembers of windows in line with the states.
-func (m *Migration) windows(ctx context.Context, db *pebblestate.DB) error {
+// index brings what the store remembers of windows, or timers, in line with the states, whose names lead the keys there.
+func (m *Migration) index(ctx context.Context, db *pebblestate.DB, index state.Schema) error {
 	var rows []pebblestate.Row
 	changed := false
 	take := func(db *pebblestate.DB, name func(string) (string, bool)) error {
@@ -122,13 +124,13 @@ func (m *Migration) windows(ctx context.Context, db *pebblestate.DB) error {
 			return err
 		}
 		defer snap.Close() //nolint:errcheck // it only reads
-		for row, err := range snap.Scan(ctx, windowsState, nil, nil) {
+		for row, err := range snap.Scan(ctx, index.Name, nil, nil) {
 			if err != nil {
 				return err
 			}
 			v, rest, err := value.DecodeKey(row.Key)
 			if err != nil {
-				return fmt.Errorf("state %s: %w", windowsState, err)
+				return fmt.Errorf("state %s: %w", index.Name, err)
 			}
 			was := v.Str()
 			to, keep := name(was)
@@ -164,7 +166,7 @@ func (m *Migration) windows(ctx context.Context, db *pebblestate.DB) error {
 	if !changed {
 		return nil
 	}
-	_, err = db.Load(ctx, WindowsSchema(), rowsIn(rows))
+	_, err = db.Load(ctx, index, rowsIn(rows))
 	return err
 }
 

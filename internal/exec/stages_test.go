@@ -22,6 +22,7 @@ import (
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 	"github.com/tridentd/tridentd/window"
@@ -450,5 +451,45 @@ func TestStagesThatCannotBe(t *testing.T) {
 			}()
 			exec.New(exec.Config{Plan: p})
 		}()
+	}
+}
+
+// A migration that renames an operator's state, or takes it out, does so to its timers.
+func TestMigrationTakesTimersAlong(t *testing.T) {
+	w := newWorld(t)
+	w.build = w.stages
+	w.fill(40)
+	fs := vfs.NewMem()
+	w.once(fs)
+	count := func() map[string]int {
+		n := map[string]int{}
+		w.scan(fs, exec.TimersState, func(key, _ []byte) {
+			v, _, err := value.DecodeKey(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n[v.Str()]++
+		})
+		return n
+	}
+	before := count()
+	if before["gaps"] == 0 || before["quiet"] == 0 {
+		t.Fatalf("timers %v", before)
+	}
+	db, err := w.open(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = exec.Migrate(t.Context(), db, exec.Migration{
+		Plan: pebblestate.Plan{Definition: []byte("{}")}, Did: []string{"test"}, Rename: map[string]string{"gaps": "spans"}, Drop: []string{"quiet"}, Now: clock0,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := count(); len(after) != 1 || after["spans"] != before["gaps"] {
+		t.Errorf("timers %v, before %v", after, before)
 	}
 }
