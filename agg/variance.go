@@ -312,6 +312,10 @@ func (m *moments) exact() (n int64, sum, squares *big.Rat, err error) {
 		sum.Add(sum, m.decimals.sum.Rat())
 		squares.Add(squares, m.decimals.squares.Rat())
 	}
+	// result finds out about two numbers and more; what fewer can't have come to would show only once they are merged.
+	if n == 0 && (sum.Sign() != 0 || squares.Sign() != 0) || n == 1 && squares.Cmp(new(big.Rat).Mul(sum, sum)) < 0 {
+		return 0, nil, nil, errors.New("it is negative")
+	}
 	return n, sum, squares, nil
 }
 

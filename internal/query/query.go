@@ -5,7 +5,10 @@ package query
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +79,9 @@ func Rows(ctx context.Context, snap *pebblestate.Snapshot, s state.Schema, keys 
 // Decode appends the columns of a row: its key's, then its values'.
 func Decode(row []value.Value, s state.Schema, key, val []byte) ([]value.Value, error) {
 	row, err := decode(row, s, key, val)
+	if err == nil && slices.ContainsFunc(row, garbledJSON) {
+		err = errors.New("it holds JSON text that is none")
+	}
 	if err != nil {
 		err = batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "query",
 			fmt.Errorf("state %s, key %x: %w", s.Name, key, err), "restore a savepoint, or rebuild by replay")
@@ -97,6 +103,14 @@ func Key(s state.Schema, key []byte) ([]value.Value, error) {
 		row, key = append(row, v), rest
 	}
 	return row, nil
+}
+
+// garbledJSON tells whether a value is to be shown as JSON text and isn't. Decoders don't look into it.
+func garbledJSON(v value.Value) bool {
+	if v.Kind() == value.List {
+		return slices.ContainsFunc(v.List(), garbledJSON)
+	}
+	return v.IsJSON() && !json.Valid([]byte(v.Str()))
 }
 
 func decode(row []value.Value, s state.Schema, key, val []byte) ([]value.Value, error) {

@@ -16,6 +16,7 @@ func FuzzNodes(f *testing.F) {
 	f.Add(whole.record.encode(), whole.pages[0].data)
 	f.Add([]byte(`{"tridentd":1,"pipeline":"words","committed":{"txid":-1}}`), []byte("{}"))
 	f.Add([]byte("null"), []byte(`{"tridentd":1,"pipeline":"words","source":"lines","positions":[{"topic":"lines","partition":-1,"next":-1}]}`))
+	f.Add(whole.record.encode(), []byte(`{"tridentd":1,"pipeline":"words","source":"lines","positions":[{"topic":"lines","partition":0,"next":-1}]}`))
 	f.Add([]byte{}, []byte{})
 	f.Fuzz(func(t *testing.T, record, page []byte) {
 		ens := newFake()
@@ -49,7 +50,7 @@ func FuzzNodes(f *testing.F) {
 // FuzzEpoch puts anything into the lock's nodes: an epoch that can't be read is an error, never the epoch 0.
 func FuzzEpoch(f *testing.F) {
 	f.Add(encodeNode(epochNode{Version: lockFormat, Pipeline: "words", Epoch: 7}), encodeNode(self(time.Unix(0, 0), true)))
-	f.Add([]byte(`{"version":1}`), []byte("null"))
+	f.Add([]byte(`{"tridentd":1,"pipeline":"words"}`), []byte("null"))
 	f.Add([]byte{}, []byte{})
 	f.Fuzz(func(t *testing.T, epoch, holder []byte) {
 		ens := newFake()

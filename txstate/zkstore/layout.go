@@ -154,6 +154,11 @@ func parsePage(b []byte) (*pageNode, error) {
 	if p.Version < 1 || p.Pipeline == "" || p.Source == "" {
 		return nil, errors.New("it names no pipeline and source")
 	}
+	for i := range p.Positions {
+		if at := &p.Positions[i]; at.Topic == "" || at.Partition < 0 || at.Next < 0 {
+			return nil, fmt.Errorf("position %d is %+v", i, *at)
+		}
+	}
 	return &p, nil
 }
 

@@ -471,7 +471,7 @@ func (l *Lock) readEpoch(ctx context.Context) (batch.Epoch, int32, error) {
 		return 0, 0, err
 	}
 	var n epochNode
-	if err := json.Unmarshal(data, &n); err != nil || n.Version < 1 {
+	if err := json.Unmarshal(data, &n); err != nil || n.Version < 1 || n.Epoch < 1 {
 		e := batch.NewError(batch.Permanent, batch.CodeRecordGarbled, "lock", fmt.Errorf("the node %s can't be read: %w", l.cfg.Chroot+l.epoch, readable(data, cmp.Or(err, errNoEpoch))),
 			"remove the node once no process of this pipeline runs: the epoch then goes on from the store's")
 		e.Pipeline = l.cfg.Pipeline
