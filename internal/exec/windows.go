@@ -3,8 +3,10 @@ package exec
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -43,22 +45,36 @@ func (x *Executor) loadWindows(ctx context.Context) (windowSet, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, rest, err := value.DecodeKey(row.Key)
+		name, start, closed, err := decodeWindow(row.Key, row.Value)
 		if err != nil {
-			return nil, fmt.Errorf("state %s: %w", windowsState, err)
+			return nil, batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "load windows",
+				fmt.Errorf("state %s, key %x: %w", windowsState, row.Key, err), "restore a savepoint, or rebuild by replay")
 		}
-		closed, n := binary.Uvarint(row.Value)
-		if n <= 0 {
-			return nil, batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "load windows", fmt.Errorf("state %s holds garbage at key %x", windowsState, row.Key), "restore a savepoint, or rebuild by replay")
-		}
-		m := ws[name.Str()]
+		m := ws[name]
 		if m == nil {
 			m = map[string]int64{}
-			ws[name.Str()] = m
+			ws[name] = m
 		}
-		m[string(rest)] = int64(closed)
+		m[start] = closed
 	}
 	return ws, nil
+}
+
+// decodeWindow reads a row of windowsState: whose window it is, its encoded start, and when it closed.
+func decodeWindow(key, val []byte) (name, start string, closed int64, err error) {
+	n, rest, err := value.DecodeKey(key)
+	if err != nil {
+		return "", "", 0, err
+	}
+	at, behind, err := value.DecodeKey(rest)
+	if err != nil {
+		return "", "", 0, err
+	}
+	ms, size := binary.Uvarint(val)
+	if n.Kind() != value.String || at.Kind() != value.Time || len(behind) > 0 || size != len(val) || ms > math.MaxInt64 {
+		return "", "", 0, errors.New("it is no window")
+	}
+	return n.Str(), string(rest), int64(ms), nil
 }
 
 // closeWindows notes the windows that the batch wrote to for the first time and those that the watermark of the
