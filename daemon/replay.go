@@ -148,7 +148,11 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 		return replayError(err)
 	}
 	for _, c := range []*replay.PlanChange{rep.Since, rep.Behind} {
-		if c != nil {
+		switch {
+		case c == nil:
+		case rep.From > rep.To:
+			fmt.Fprintf(a.err, "%s, and no batch has committed since\n", c)
+		default:
 			fmt.Fprintf(a.err, "%s: txids %d to %d are those of this pipeline\n", c, rep.From, rep.To)
 		}
 	}
