@@ -51,6 +51,13 @@ func (s *Survey) From(next int64) int64 {
 	return max(next, s.Start)
 }
 
+// Listing is a Source that reads a list of things, which may grow and shrink: topics, files.
+type Listing interface {
+	Source
+	// Inputs is the list, as it stands in Describe: joined by ", ".
+	Inputs() []string
+}
+
 // Surveyed is a Source that can be asked without being opened.
 type Surveyed interface {
 	Source

@@ -68,7 +68,7 @@ func (p *Pipeline) definition() *plan.Definition {
 	policy := map[plan.OnBad]string{plan.Stop: "stop", plan.Skip: "skip"}[p.onBad]
 	for _, s := range p.sources {
 		part := plan.Part{Name: s.plan.ID, Settings: []plan.Setting{
-			{Name: "input", Value: s.desc},
+			{Name: "input", Value: s.desc, Items: s.inputs},
 			{Name: "decode", Value: s.decode},
 			{Name: "on_bad_record", Value: policy, Policy: true},
 		}}

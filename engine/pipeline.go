@@ -45,6 +45,7 @@ type sourceDef struct {
 	plan   *plan.Source
 	desc   string
 	decode string
+	inputs []string // as desc has them
 }
 
 // PipelineOption is a setting of a whole pipeline.

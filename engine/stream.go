@@ -58,6 +58,9 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 		Open:    func(env plan.Env) (emitter.Emitter, error) { return src.Open(id, framing, env) },
 		NewTask: func() plan.Task { return &sourceTask[T]{chains: chains[T]{n: n}, dec: dec.New()} },
 	}}
+	if l, ok := src.(emitter.Listing); ok {
+		def.inputs = l.Inputs()
+	}
 	if ms, ok := src.(MirroredSource); ok {
 		def.plan.Mirror = func(env plan.Env) (txstate.Mirror, error) { return ms.Mirror(p.name, id, env) }
 		def.plan.Mirrored = ms.Mirrored(p.name)

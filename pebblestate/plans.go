@@ -62,6 +62,9 @@ func planKey(sum uint64) []byte { return enc.AppendUint64([]byte{kindPlan}, sum)
 
 // Plan returns the plan that the store's states are those of; ok is false in a store that nobody has told one.
 func (db *DB) Plan(ctx context.Context) (p Plan, ok bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return p, false, err
+	}
 	v, err := db.acquire()
 	if err != nil {
 		return p, false, err

@@ -17,6 +17,7 @@ import (
 // connector opens one source of a plan.
 type connector struct {
 	describe string
+	inputs   []string // topics or files, as describe has them
 	open     func(id string, env emitter.Env) (emitter.Emitter, error)
 	kafka    *kafka.Config // nil for other sources
 	// survey asks the source's servers; nil: it can't be asked.
@@ -68,9 +69,13 @@ func plain(src emitter.Surveyed, decode string) connector {
 	if ch, ok := src.(doctor.Checker); ok {
 		check = ch.Check
 	}
+	var inputs []string
+	if l, ok := src.(emitter.Listing); ok {
+		inputs = l.Inputs()
+	}
 	return connector{
 		check:    check,
-		describe: src.Describe(),
+		describe: src.Describe(), inputs: inputs,
 		open: func(id string, env emitter.Env) (emitter.Emitter, error) {
 			return src.Open(id, framing(decode), env)
 		},
@@ -160,7 +165,7 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 		panic("spec: an emitter that was never opened doesn't close: " + err.Error())
 	}
 	con := connector{
-		describe: cfg.Describe(), kafka: &cfg,
+		describe: cfg.Describe(), inputs: cfg.Inputs(), kafka: &cfg,
 		open: func(id string, env emitter.Env) (emitter.Emitter, error) { return kafka.New(id, cfg, env) },
 		survey: func(ctx context.Context, id string, env emitter.Env, q emitter.SurveyQuery) ([]emitter.Survey, error) {
 			return kafka.Survey(ctx, cfg, id, env, q)

@@ -11,7 +11,7 @@ func (p *Pipeline) definition() *plan.Definition {
 	d := &plan.Definition{}
 	for i, s := range p.c.sources {
 		part := plan.Part{Name: s.decl.name, Settings: []plan.Setting{
-			{Name: "input", Value: p.connectors[i].describe},
+			{Name: "input", Value: p.connectors[i].describe, Items: p.connectors[i].inputs},
 			{Name: "decode", Value: s.decl.decode.text()},
 			{Name: "on_bad_record", Value: map[plan.OnBad]string{plan.Stop: "stop", plan.Skip: "skip"}[s.decl.onBad], Policy: true},
 		}}

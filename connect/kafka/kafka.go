@@ -182,6 +182,9 @@ func (s Source) DiscoverEvery(d time.Duration) Source { s.cfg.DiscoverEvery = d;
 // Describe names the source in one line, without addresses and secrets.
 func (s Source) Describe() string { return s.cfg.Describe() }
 
+// Inputs lists the topics.
+func (s Source) Inputs() []string { return s.cfg.Inputs() }
+
 // Open returns an emitter for one run of a pipeline. Framing is of no concern: Kafka has records of its own.
 func (s Source) Open(id string, _ emitter.Framing, env emitter.Env) (emitter.Emitter, error) {
 	if s.err != nil {

@@ -72,6 +72,9 @@ func Paths(globs ...string) Source { return Source{globs: slices.Clone(globs), t
 // Describe names the files.
 func (s Source) Describe() string { return "files " + strings.Join(s.globs, ", ") }
 
+// Inputs lists the files.
+func (s Source) Inputs() []string { return slices.Clone(s.globs) }
+
 // Open returns an emitter of the files.
 func (s Source) Open(id string, framing emitter.Framing, env emitter.Env) (emitter.Emitter, error) {
 	if len(s.globs) == 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,4 +211,12 @@ func (c Config) Describe() string {
 		what = "topics like " + c.Pattern
 	}
 	return fmt.Sprintf("kafka %s (%s)", what, c.Isolation)
+}
+
+// Inputs lists the topics; none for a pattern.
+func (c Config) Inputs() []string {
+	if c.Pattern != "" {
+		return nil
+	}
+	return slices.Clone(c.Topics)
 }

@@ -125,11 +125,20 @@ func (c *comparison) settings(kind string, was, is *plan.Part) {
 		switch {
 		case w.Policy || i.Policy:
 			d.Means = "it counts from now on"
+		case kind == Source && sameList(w, i):
+			d.Means = "what is listed anew begins as the start setting says, the positions of what isn't listed any more are kept"
 		case len(feeds) > 0:
 			d.Need, d.States = Accept, feeds
 		}
 		c.add(d)
 	}
+}
+
+// sameList tells whether of two settings nothing but the list of items differs, and that is the same list, longer or shorter.
+func sameList(was, is plan.Setting) bool {
+	rest := func(s plan.Setting) string { return strings.Replace(s.Value, strings.Join(s.Items, ", "), "", 1) }
+	return len(was.Items) > 0 && len(is.Items) > 0 && rest(was) == rest(is) &&
+		slices.ContainsFunc(was.Items, func(item string) bool { return slices.Contains(is.Items, item) })
 }
 
 // fed lists the states, kept by both, that a part feeds in both.
@@ -173,12 +182,14 @@ func (c *comparison) states() {
 // removedSource finds a source that is gone and is declared just as p is.
 func removedSource(was, is []plan.Part, p *plan.Part) string {
 	for i := range was {
-		if part(is, was[i].Name) == nil && len(p.Settings) > 0 && slices.Equal(was[i].Settings, p.Settings) {
+		if part(is, was[i].Name) == nil && len(p.Settings) > 0 && slices.EqualFunc(was[i].Settings, p.Settings, sameSetting) {
 			return was[i].Name
 		}
 	}
 	return ""
 }
+
+func sameSetting(a, b plan.Setting) bool { return a.Name == b.Name && a.Value == b.Value }
 
 // removedLike finds a state that is gone and made just as s is.
 func (c *comparison) removedLike(s *plan.StateDefinition) string {

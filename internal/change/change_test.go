@@ -23,8 +23,10 @@ func source(name, input string) plan.Part {
 
 // base is a pipeline with two states.
 func base() plan.Definition {
+	other := source("other", "topic b (x)")
+	other.Settings[0].Items = []string{"b"}
 	return plan.Definition{
-		Sources: []plan.Part{source("lines", "topic a"), source("other", "topic b")},
+		Sources: []plan.Part{source("lines", "topic a"), other},
 		Tables:  []plan.Part{{Name: "table", Settings: []plan.Setting{{Name: "input", Value: "t.csv"}}}},
 		States: []plan.StateDefinition{
 			{Schema: schema("a", "count"), Ways: []plan.Way{{Source: "lines", Steps: []string{"filter x", "group_by k", "count"}}}, Tables: []string{"table"}},
@@ -53,6 +55,15 @@ func TestWhatGoesOnAndWhatDoesNot(t *testing.T) {
 			d.States[0].Ways[0].Steps = slices.Insert(d.States[0].Ways[0].Steps, 1, "set z")
 		}, Accept, "step 2 from lines: was nothing, is set z"},
 		{"the topic", func(d *plan.Definition) { d.Sources[0].Settings[0].Value = "topic c" }, Accept, "source lines: input: was topic a, is topic c (feeds a)"},
+		{"a topic more", func(d *plan.Definition) {
+			d.Sources[1].Settings[0] = plan.Setting{Name: "input", Value: "topic b, c (x)", Items: []string{"b", "c"}}
+		}, Nothing, "source other: input: was topic b (x), is topic b, c (x); what is listed anew"},
+		{"other topics", func(d *plan.Definition) {
+			d.Sources[1].Settings[0] = plan.Setting{Name: "input", Value: "topic c (x)", Items: []string{"c"}}
+		}, Accept, "was topic b (x), is topic c (x) (feeds b)"},
+		{"another isolation", func(d *plan.Definition) {
+			d.Sources[1].Settings[0] = plan.Setting{Name: "input", Value: "topic b (y)", Items: []string{"b"}}
+		}, Accept, "was topic b (x), is topic b (y) (feeds b)"},
 		{"the table's file", func(d *plan.Definition) { d.Tables[0].Settings[0].Value = "u.csv" }, Accept, "table table: input: was t.csv, is u.csv (feeds a)"},
 		{"another source feeds it", func(d *plan.Definition) {
 			d.States[1].Ways = append(d.States[1].Ways, plan.Way{Source: "lines", Steps: []string{"sum"}})
@@ -128,8 +139,13 @@ func TestRenames(t *testing.T) {
 		{Rename: map[string]string{"a": "b"}},
 		{Sources: map[string]string{"nope": "lines2"}},
 		{Sources: map[string]string{"lines": "other"}},
-		{Drop: []string{"b"}}, {Drop: []string{"nope"}}, {Drop: []string{"_rejected"}},
-		{Backfill: []string{"b"}}, {Backfill: []string{"nope"}}, {Rebuild: []string{"a2"}}, {Rebuild: []string{"nope"}},
+		{Drop: []string{"b"}},
+		{Drop: []string{"nope"}},
+		{Drop: []string{"_rejected"}},
+		{Backfill: []string{"b"}},
+		{Backfill: []string{"nope"}},
+		{Rebuild: []string{"a2"}},
+		{Rebuild: []string{"nope"}},
 	} {
 		if _, err := Resolve(base(), is, stored(base()), bad); err == nil {
 			t.Errorf("%+v: no error", bad)

@@ -382,6 +382,7 @@ func TestDroppedWindowIsWrittenAgain(t *testing.T) {
 		drive(entry(1, 0, part("a", "a", 0, 1)), entry(2, 0, part("a", "a", 1, 2)), entry(3, 0, part("a", "a", 2, 3)))
 		// With b the fourth may drop it, and the fifth has a row for it.
 		both = true
+		w.accept(fs)
 		w.lines.add(0, record("bob", 1, bob))
 		w.events.add(0, record("ann", 7, 4*time.Minute), record("ann", 5, time.Second))
 		drive(entry(4, 2*time.Minute, part("a", "a", 3, 4), part("b", "b", 0, 1)), entry(5, 2*time.Minute, part("a", "a", 4, 5)))

@@ -28,6 +28,8 @@ type Setting struct {
 	Value string `json:"value"`
 	// Policy marks a setting that decides which records are turned away, and not what the others come to.
 	Policy bool `json:"policy,omitempty"`
+	// Items are what a source reads, as they stand in Value, joined by ", ": topics, files. Such a list may grow and shrink.
+	Items []string `json:"items,omitempty"`
 }
 
 // StateDefinition is a state and how it comes about.
