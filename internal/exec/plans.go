@@ -151,6 +151,8 @@ func Refused(open []change.Difference) error {
 		d := &open[i]
 		b.WriteString("\n  " + d.String())
 		switch d.Need {
+		case change.Nothing:
+			panic("exec: " + d.String() + " is open, and needs nothing")
 		case change.Accept:
 			for _, s := range d.States {
 				add("--rebuild " + s)
