@@ -15,14 +15,16 @@ type accumulator interface {
 	reset()
 	// grow makes room for n groups; new ones are empty.
 	grow(n int)
-	// add adds the rows in sel of a column, sel[k] to the group groups[k]. bad is the group where it failed.
-	add(c *vec.Column, sel, groups []int32) (bad int32, err error)
+	// add adds the rows in sel of a column, sel[k] to the group groups[k]. by is the column of the second argument, if
+	// there is one. bad is the group where it failed.
+	add(c, by *vec.Column, sel, groups []int32) (bad int32, err error)
 	// append appends the cell of a group.
 	append(dst []byte, group int) []byte
 }
 
-// newAccumulator returns the accumulator of fn over values of a kind.
-func newAccumulator(fn string, arg vec.Kind) accumulator {
+// newAccumulator returns the accumulator of an aggregate.
+func newAccumulator(v *aggValue) accumulator {
+	fn, arg := v.fn, v.arg
 	switch fn {
 	case "count":
 		return &countAcc{}
@@ -39,7 +41,7 @@ func newAccumulator(fn string, arg vec.Kind) accumulator {
 	case "collect":
 		return &collectAcc{}
 	}
-	panic("spec: no aggregate " + fn)
+	return &feedAcc{v: v}
 }
 
 func newSum(mean bool, arg vec.Kind) accumulator {
@@ -67,14 +69,14 @@ func newExtreme(max bool, arg vec.Kind) accumulator {
 }
 
 // exact tells whether the aggregate's merge is associative to the last bit.
-func exact(fn string, arg vec.Kind) bool {
-	f, ok := agg.Lookup(fn)
+func (v *aggValue) exact() bool {
+	f, ok := agg.Lookup(v.fn)
 	if !ok {
-		panic("spec: no aggregate " + fn)
+		panic("spec: no aggregate " + v.fn)
 	}
 	name := ""
 	if f.MaxArgs > 0 {
-		name = arg.String()
+		name = v.arg.String()
 	}
 	return f.Exact(name)
 }
@@ -95,7 +97,7 @@ type countAcc struct{ n []int64 }
 func (a *countAcc) reset()     { a.n = a.n[:0] }
 func (a *countAcc) grow(n int) { a.n = extend(a.n, n) }
 
-func (a *countAcc) add(_ *vec.Column, _, groups []int32) (int32, error) {
+func (a *countAcc) add(_, _ *vec.Column, _, groups []int32) (int32, error) {
 	for _, g := range groups {
 		a.n[g]++
 	}
@@ -106,7 +108,7 @@ func (a *countAcc) append(dst []byte, g int) []byte { return agg.AppendCount(dst
 
 type countIfAcc struct{ countAcc }
 
-func (a *countIfAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *countIfAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	nulls := c.HasNulls()
 	for k, i := range sel {
 		if c.Bool[i] && !(nulls && c.Null[i]) {
@@ -129,7 +131,7 @@ type intSumAcc struct {
 func (a *intSumAcc) reset()     { a.s = a.s[:0] }
 func (a *intSumAcc) grow(n int) { a.s = extend(a.s, n) }
 
-func (a *intSumAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *intSumAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	nulls := c.HasNulls()
 	for k, i := range sel {
 		if nulls && c.Null[i] {
@@ -166,7 +168,7 @@ type floatSumAcc struct {
 func (a *floatSumAcc) reset()     { a.s = a.s[:0] }
 func (a *floatSumAcc) grow(n int) { a.s = extend(a.s, n) }
 
-func (a *floatSumAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *floatSumAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	nulls := c.HasNulls()
 	for k, i := range sel {
 		if nulls && c.Null[i] {
@@ -204,7 +206,7 @@ type decimalSumAcc struct {
 func (a *decimalSumAcc) reset()     { a.s = a.s[:0] }
 func (a *decimalSumAcc) grow(n int) { a.s = extend(a.s, n) }
 
-func (a *decimalSumAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *decimalSumAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	for k, i := range sel {
 		if c.IsNull(int(i)) {
 			continue
@@ -236,7 +238,7 @@ type numberSumAcc struct {
 func (a *numberSumAcc) reset()     { a.s = a.s[:0] }
 func (a *numberSumAcc) grow(n int) { a.s = extend(a.s, n) }
 
-func (a *numberSumAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *numberSumAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	for k, i := range sel {
 		if c.IsNull(int(i)) {
 			continue
@@ -266,7 +268,7 @@ func (a *intExtremeAcc) reset() { a.best, a.has = a.best[:0], a.has[:0] }
 
 func (a *intExtremeAcc) grow(n int) { a.best, a.has = extend(a.best, n), extend(a.has, n) }
 
-func (a *intExtremeAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *intExtremeAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	nulls := c.HasNulls()
 	for k, i := range sel {
 		if nulls && c.Null[i] {
@@ -303,7 +305,7 @@ func (a *textExtremeAcc) reset() { a.best, a.has = a.best[:0], a.has[:0] }
 
 func (a *textExtremeAcc) grow(n int) { a.best, a.has = extend(a.best, n), extend(a.has, n) }
 
-func (a *textExtremeAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *textExtremeAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	for k, i := range sel {
 		if c.IsNull(int(i)) {
 			continue
@@ -338,10 +340,10 @@ type valueExtremeAcc struct {
 func (a *valueExtremeAcc) reset()     { a.best = a.best[:0] }
 func (a *valueExtremeAcc) grow(n int) { a.best = extend(a.best, n) }
 
-func (a *valueExtremeAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *valueExtremeAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	for k, i := range sel {
 		if v := c.Value(int(i)); agg.Better(a.max, a.best[groups[k]], v) {
-			a.best[groups[k]] = owned(v)
+			a.best[groups[k]] = v.Clone()
 		}
 	}
 	return 0, nil
@@ -351,29 +353,15 @@ func (a *valueExtremeAcc) append(dst []byte, g int) []byte {
 	return agg.AppendMinMax(dst, a.max, a.best[g])
 }
 
-// owned returns v with bytes of its own: what a column holds is gone with its block.
-func owned(v value.Value) value.Value {
-	switch v.Kind() {
-	case value.String, value.Bytes, value.List:
-		c, _, err := value.DecodeBinary(value.AppendBinary(nil, v))
-		if err != nil {
-			panic(fmt.Sprintf("spec: a value doesn't survive its encoding: %v", err))
-		}
-		return c
-	default:
-		return v
-	}
-}
-
 type firstAcc struct{ v []value.Value }
 
 func (a *firstAcc) reset()     { a.v = a.v[:0] }
 func (a *firstAcc) grow(n int) { a.v = extend(a.v, n) }
 
-func (a *firstAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *firstAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	for k, i := range sel {
 		if g := groups[k]; a.v[g].IsNull() && !c.IsNull(int(i)) {
-			a.v[g] = owned(c.Value(int(i)))
+			a.v[g] = c.Value(int(i)).Clone()
 		}
 	}
 	return 0, nil
@@ -391,7 +379,7 @@ func (a *lastAcc) reset() { a.v, a.has = a.v[:0], a.has[:0] }
 
 func (a *lastAcc) grow(n int) { a.v, a.has = extend(a.v, n), extend(a.has, n) }
 
-func (a *lastAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *lastAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	for k, i := range sel {
 		if c.IsNull(int(i)) {
 			continue
@@ -418,13 +406,49 @@ type collectAcc struct{ v [][]value.Value }
 func (a *collectAcc) reset()     { a.v = a.v[:0] }
 func (a *collectAcc) grow(n int) { a.v = extend(a.v, n) }
 
-func (a *collectAcc) add(c *vec.Column, sel, groups []int32) (int32, error) {
+func (a *collectAcc) add(c, _ *vec.Column, sel, groups []int32) (int32, error) {
 	for k, i := range sel {
 		if !c.IsNull(int(i)) {
-			a.v[groups[k]] = append(a.v[groups[k]], owned(c.Value(int(i))))
+			a.v[groups[k]] = append(a.v[groups[k]], c.Value(int(i)).Clone())
 		}
 	}
 	return 0, nil
 }
 
 func (a *collectAcc) append(dst []byte, g int) []byte { return agg.AppendCollect(dst, a.v[g]) }
+
+// feedAcc is for the aggregates that keep more than a number or a value.
+type feedAcc struct {
+	v     *aggValue
+	feeds []agg.Feed
+}
+
+func (a *feedAcc) reset() {
+	clear(a.feeds)
+	a.feeds = a.feeds[:0]
+}
+
+func (a *feedAcc) grow(n int) {
+	for len(a.feeds) < n {
+		f, err := agg.NewFeed(a.v.fn, a.v.arg.String(), a.v.param, a.v.weighted())
+		if err != nil {
+			panic(fmt.Sprintf("spec: %s(%s): %v", a.v.fn, a.v.param, err))
+		}
+		a.feeds = append(a.feeds, f)
+	}
+}
+
+func (a *feedAcc) add(c, by *vec.Column, sel, groups []int32) (int32, error) {
+	for k, i := range sel {
+		var second value.Value
+		if by != nil {
+			second = by.Value(int(i))
+		}
+		if err := a.feeds[groups[k]].Add(c.Value(int(i)), second); err != nil {
+			return groups[k], err
+		}
+	}
+	return 0, nil
+}
+
+func (a *feedAcc) append(dst []byte, g int) []byte { return a.feeds[g].Append(dst) }

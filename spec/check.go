@@ -60,10 +60,33 @@ type output struct {
 
 // aggValue is one aggregate of an output.
 type aggValue struct {
-	name string
-	fn   string
-	arg  vec.Kind // what it accumulates; Null for count
-	typ  expr.Type
+	name  string
+	fn    string
+	param string   // the constant argument
+	arg   vec.Kind // what it accumulates; Null for count
+	by    vec.Kind // what decides about it; Null where nothing does
+	typ   expr.Type
+}
+
+// weighted tells of a `top` by weights.
+func (v *aggValue) weighted() bool { return v.fn == "top" && v.by != vec.Null }
+
+// column describes the aggregate in a schema.
+func (v *aggValue) column() state.Column {
+	c := state.Column{Name: v.name, Type: v.typ.Kind.String(), Agg: v.fn}
+	if v.param != "" {
+		c.Agg += "(" + v.param + ")"
+	}
+	return c
+}
+
+// needsNumbers tells of an aggregate that takes numbers only: where their type isn't declared, each is looked at.
+func (v *aggValue) needsNumbers() bool {
+	switch v.fn {
+	case "sum", "avg", "quantile", "variance", "stddev":
+		return v.arg == vec.Any
+	}
+	return false
 }
 
 // windowDecl is a tumbling window, in nanoseconds.
@@ -136,7 +159,7 @@ func (c *checker) check() {
 				c.noteDotted(x.e)
 			}
 			for _, a := range st.aggs {
-				for _, x := range a.args {
+				for _, x := range a.call.Args {
 					c.noteDotted(x)
 				}
 			}

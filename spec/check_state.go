@@ -58,7 +58,7 @@ func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *win
 	l.out, l.aggs = out, st.aggs
 	var args []*expr.Expr
 	for _, a := range st.aggs {
-		args = append(args, a.args...)
+		args = append(args, a.call.Args...)
 	}
 	l.scope = e.freeze(args...)
 	fresh := out.sources == nil
@@ -82,19 +82,23 @@ func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *win
 		}
 	}
 	for i, a := range st.aggs {
-		t, errs := expr.CheckAggregate(a.fn, a.args, e.scope)
+		t, errs := a.call.Check(e.scope)
 		if len(errs) > 0 {
 			c.exprError(a.n, errs)
 			continue
 		}
-		v := aggValue{name: a.name, fn: a.fn, typ: t}
-		for _, x := range a.args {
+		v := aggValue{name: a.name, fn: a.call.Fn, param: a.call.Param, typ: t}
+		for k, x := range a.call.Args {
 			e.reads(x)
 			at, _ := x.Check(e.scope)
-			v.arg = argKind(a.fn, at.Kind)
+			if k == 0 {
+				v.arg = argKind(v.fn, at.Kind)
+			} else {
+				v.by = argKind(v.fn, at.Kind)
+			}
 		}
 		if v.arg == vec.List {
-			c.add(a.n.place(0), "", "%s() of lists is not available", a.fn)
+			c.add(a.n.place(0), "", "%s() of lists is not available", v.fn)
 		}
 		for _, k := range out.schema.Key {
 			if k.Name == a.name {
@@ -116,6 +120,11 @@ func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *win
 			c.disagree(st, a.n.text, expr.Type{Type: vec.Type{Kind: w.arg}}, expr.Type{Type: vec.Type{Kind: v.arg}})
 		} else if w.arg = k; w.typ.Type != v.typ.Type {
 			w.typ = expr.Any
+		}
+		if k, ok := merged(w.by, v.by); !ok {
+			c.disagree(st, a.n.text, expr.Type{Type: vec.Type{Kind: w.by}}, expr.Type{Type: vec.Type{Kind: v.by}})
+		} else {
+			w.by = k
 		}
 	}
 }

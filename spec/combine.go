@@ -33,8 +33,8 @@ func (t *task) combiner(o *output) *combiner {
 		}
 	}
 	c := &combiner{t: t, out: o}
-	for _, v := range o.values {
-		c.accums = append(c.accums, newAccumulator(v.fn, v.arg))
+	for i := range o.values {
+		c.accums = append(c.accums, newAccumulator(&o.values[i]))
 	}
 	t.combiners = append(t.combiners, c)
 	return c
@@ -122,7 +122,7 @@ func (r *leafRun) record(k int) int32 { return r.f.records[r.sel[k]] }
 func (c *combiner) add(l *leafRun, from, to int) {
 	sel, groups := l.sel[from:to], l.numbers[from:to]
 	for i, a := range c.accums {
-		if bad, err := a.add(l.args[i].col, sel, groups); err != nil && c.failed == nil {
+		if bad, err := a.add(l.args[i].col, l.bys[i].col, sel, groups); err != nil && c.failed == nil {
 			c.failed = batch.NewError(batch.Permanent, batch.CodeOverflow, l.leaf.label,
 				fmt.Errorf("stream %s, aggregate %s, key %s: %w", c.out.stream.name, c.out.values[i].name, value.KeyText(c.groups.key(int(bad))), err),
 				"the state is as it was before this batch").At(c.t.tc.Partition, batch.NoOffset)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
@@ -21,7 +20,8 @@ type leafRun struct {
 	c    *combiner
 
 	keys    []*vec.Column
-	args    []argument
+	args    []argument // of each aggregate, and its second ones
+	bys     []argument
 	key     []byte
 	sel     []int32 // the rows to add
 	numbers []int32 // and the group of each
@@ -45,21 +45,21 @@ func (t *task) newLeaf(l *leaf) *leafRun {
 	for _, k := range l.keys {
 		r.keys = append(r.keys, f.rows.Cols[k])
 	}
-	r.args = make([]argument, len(l.aggs))
+	r.args, r.bys = make([]argument, len(l.aggs)), make([]argument, len(l.aggs))
 	for i, a := range l.aggs {
-		if len(a.args) == 0 {
-			continue
+		v := &l.out.values[i]
+		if len(a.call.Args) > 0 {
+			r.args[i] = newArgument(f, l, a.call.Args[0], v.fn, v.arg)
 		}
-		v, arg := l.out.values[i], &r.args[i]
-		if field, ok := plainField(&a, l.scope); ok && field.Type.Kind == v.arg {
-			arg.col = f.rows.Cols[field.Index]
-			continue
+		if len(a.call.Args) > 1 {
+			r.bys[i] = newArgument(f, l, a.call.Args[1], v.fn, v.by)
 		}
-		arg.col = &arg.buf
-		if v.arg == vec.Any {
-			arg.p = compiled(expr.Compile(a.args[0], l.scope))
-		} else {
-			arg.p = compiled(expr.CompileAs(a.args[0], l.scope, a.fn+"()", vec.Type{Kind: v.arg}))
+	}
+	for _, list := range [][]argument{r.args, r.bys} {
+		for i := range list {
+			if list[i].p != nil {
+				list[i].col = &list[i].buf
+			}
 		}
 	}
 	if l.out.window != nil {
@@ -68,13 +68,20 @@ func (t *task) newLeaf(l *leaf) *leafRun {
 	return r
 }
 
-// plainField tells which field the aggregate is of, if its argument is nothing but a name.
-func plainField(a *aggDecl, s *expr.Scope) (expr.Field, bool) {
-	names := a.args[0].Fields()
-	if len(names) != 1 || strings.Join(strings.Fields(a.n.text), "") != a.fn+"("+names[0]+")" {
-		return expr.Field{}, false
+// newArgument returns an argument of a kind: the column itself if it is nothing but a field's name.
+func newArgument(f *frameRun, l *leaf, x *expr.Expr, fn string, kind vec.Kind) (a argument) {
+	if name, ok := x.Name(); ok {
+		if field, ok := l.scope.Lookup(name); ok && field.Type.Kind == kind {
+			a.col = f.rows.Cols[field.Index]
+			return a
+		}
 	}
-	return s.Lookup(names[0])
+	if kind == vec.Any {
+		a.p = compiled(expr.Compile(x, l.scope))
+	} else {
+		a.p = compiled(expr.CompileAs(x, l.scope, fn+"()", vec.Type{Kind: kind}))
+	}
+	return a
 }
 
 // run finds the rows to add and the group of each.
@@ -87,15 +94,10 @@ func (r *leafRun) run(sel []int32) {
 	}
 	before := len(sel)
 	for i := range r.args {
-		a := &r.args[i]
-		if a.p == nil {
-			continue
-		}
-		a.p.Eval(r.t.evaluates(r.f, r.leaf.label), &r.f.rows, sel, &a.buf)
-		sel = r.t.without(r.f, sel, r.leaf.label)
+		sel = r.eval(&r.bys[i], r.eval(&r.args[i], sel))
 	}
 	for i := range r.args {
-		if v := &r.leaf.out.values[i]; v.arg == vec.Any && (v.fn == "sum" || v.fn == "avg") {
+		if r.leaf.out.values[i].needsNumbers() {
 			sel = r.numbersOnly(sel, r.args[i].col, r.leaf.aggs[i].n.text)
 		}
 	}
@@ -105,6 +107,15 @@ func (r *leafRun) run(sel []int32) {
 	}
 	r.number(sel)
 	r.sel = sel
+}
+
+// eval computes an argument, unless it lies in a column already.
+func (r *leafRun) eval(a *argument, sel []int32) []int32 {
+	if a.p == nil {
+		return sel
+	}
+	a.p.Eval(r.t.evaluates(r.f, r.leaf.label), &r.f.rows, sel, &a.buf)
+	return r.t.without(r.f, sel, r.leaf.label)
 }
 
 // numbersOnly turns away the rows whose argument of a sum is no number.

@@ -106,8 +106,7 @@ type exprDecl struct {
 type aggDecl struct {
 	name string
 	n    *node
-	fn   string
-	args []*expr.Expr
+	call *expr.Aggregate
 }
 
 // aggregates tells whether the stream ends in a state.
@@ -355,12 +354,12 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			}
 			for _, k := range arg.keys {
 				c := arg.values[k]
-				fn, args, err := expr.ParseAggregate(c.text)
+				call, err := expr.ParseAggregate(c.text)
 				if err != nil {
 					b.parseError(c, err)
 					continue
 				}
-				st.aggs = append(st.aggs, aggDecl{name: k, n: c, fn: fn, args: args})
+				st.aggs = append(st.aggs, aggDecl{name: k, n: c, call: call})
 			}
 		}
 		s.steps = append(s.steps, st)

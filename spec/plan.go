@@ -134,8 +134,8 @@ func (o *output) exchange() *plan.Exchange {
 // zero returns the cells of a value that no record has reached.
 func (o *output) zero() []byte {
 	var cells []byte
-	for _, v := range o.values {
-		a := newAccumulator(v.fn, v.arg)
+	for i := range o.values {
+		a := newAccumulator(&o.values[i])
 		a.grow(1)
 		cells = a.append(cells, 0)
 	}
@@ -145,7 +145,7 @@ func (o *output) zero() []byte {
 // exact tells whether the aggregates' merge is associative to the last bit.
 func (o *output) exact() bool {
 	for _, v := range o.values {
-		if !exact(v.fn, v.arg) {
+		if !v.exact() {
 			return false
 		}
 	}
@@ -157,7 +157,7 @@ func (c *checker) finish() {
 	for _, o := range c.outputs {
 		o.schema.Name, o.schema.Kind = o.stream.state, "aggregate"
 		for _, v := range o.values {
-			o.schema.Values = append(o.schema.Values, state.Column{Name: v.name, Type: v.typ.Kind.String(), Agg: v.fn})
+			o.schema.Values = append(o.schema.Values, v.column())
 		}
 		if w := o.window; w != nil {
 			o.schema.Window = &state.Window{Size: w.size, Offset: w.offset, Retention: w.retention}

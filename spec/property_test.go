@@ -62,6 +62,21 @@ streams:
       - window: {tumbling: 10s}
       - group_by: [tag]
       - aggregate: {n: count(), most: max(n), least: min(label)}
+  sketches:
+    from: [tagged, big]
+    steps:
+      - group_by: [label]
+      - aggregate:
+          early: first_n(tag, 2)
+          late: last_n(tag, 3)
+          most: top(n, 2)
+          users: top(user, 2, f)
+          least: min_by(tag, f)
+          greatest: max_by(_offset, n)
+          tags: distinct(tag)
+          median: quantile(n, 0.5)
+          spread: variance(f)
+          deviation: stddev(n)
   both:
     from: [a, b]
     steps:

@@ -4,23 +4,60 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/expr-lang/expr/ast"
 
 	"github.com/tridentd/tridentd/internal/vec"
 )
 
-// aggregates are the functions over the rows of a group, with their number of arguments.
-var aggregates = map[string]int{
-	"count": 0, "count_if": 1, "sum": 1, "min": 1, "max": 1, "avg": 1, "first": 1, "last": 1, "collect": 1,
+// aggregates are the functions over the rows of a group.
+var aggregates = map[string]aggregateForm{
+	"count":    {},
+	"count_if": {least: 1, most: 1},
+	"sum":      {least: 1, most: 1},
+	"min":      {least: 1, most: 1},
+	"max":      {least: 1, most: 1},
+	"avg":      {least: 1, most: 1},
+	"first":    {least: 1, most: 1},
+	"last":     {least: 1, most: 1},
+	"collect":  {least: 1, most: 1},
+	"first_n":  {least: 2, most: 2, constant: "n"},
+	"last_n":   {least: 2, most: 2, constant: "n"},
+	"top":      {least: 2, most: 3, constant: "k"},
+	"min_by":   {least: 2, most: 2},
+	"max_by":   {least: 2, most: 2},
+	"distinct": {least: 1, most: 1},
+	"quantile": {least: 2, most: 2, constant: "p"},
+	"variance": {least: 1, most: 1},
+	"stddev":   {least: 1, most: 1},
 }
 
-// ParseAggregate parses a call of an aggregate: count(), count_if(dep_delay > 15), sum(distance). The offsets of
-// the arguments' mistakes count from the beginning of src. The error is of type Errors.
-func ParseAggregate(src string) (fn string, args []*Expr, err error) {
+// aggregateForm is how an aggregate is called.
+type aggregateForm struct {
+	least, most int    // number of arguments
+	constant    string // what the second argument is, if it is no expression: how many values are kept, or a share
+}
+
+// maxKept bounds how many values an aggregate may be asked to keep.
+const maxKept = 1000
+
+// Aggregate is a call of an aggregate. It is immutable.
+type Aggregate struct {
+	Fn string
+	// Args are what is computed for each row: none, the values, or the values and what decides about them. The offsets
+	// of their mistakes count from the beginning of the whole call.
+	Args []*Expr
+	// Param is the constant argument, in one way of writing it; empty if there is none.
+	Param string
+}
+
+// ParseAggregate parses a call of an aggregate: count(), count_if(dep_delay > 15), sum(distance), top(page, 10, views).
+// The error is of type Errors.
+func ParseAggregate(src string) (*Aggregate, error) {
 	e, err := Parse(src)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	var errs Errors
 	call, ok := e.node.(*ast.CallNode)
@@ -29,70 +66,126 @@ func ParseAggregate(src string) (fn string, args []*Expr, err error) {
 			Offset: e.Offset(), Msg: "an aggregate is due here: count(), sum(x), …",
 			Hint: "set a field in a step before to compute something per row",
 		})
-		return "", nil, errs
+		return nil, errs
 	}
-	fn = call.Callee.(*ast.IdentifierNode).Value
-	arity, ok := aggregates[fn]
+	a := &Aggregate{Fn: call.Callee.(*ast.IdentifierNode).Value}
+	form, ok := aggregates[a.Fn]
 	if !ok {
 		errs.add(&Error{
-			Offset: e.at(call), Msg: fn + "() is no aggregate",
-			Hint: didYouMean(fn, slices.Sorted(maps.Keys(aggregates))),
+			Offset: e.at(call), Msg: a.Fn + "() is no aggregate",
+			Hint: didYouMean(a.Fn, slices.Sorted(maps.Keys(aggregates))),
 		})
-		return "", nil, errs
+		return nil, errs
 	}
-	if len(call.Arguments) != arity {
-		errs.add(arityError(e.at(call), fn, arity, arity, len(call.Arguments)))
-		return "", nil, errs
+	if n := len(call.Arguments); n < form.least || n > form.most {
+		errs.add(arityError(e.at(call), a.Fn, form.least, form.most, n))
+		return nil, errs
 	}
-	for _, a := range call.Arguments {
-		args = append(args, &Expr{src: e.src, offsets: e.offsets, node: a})
+	for i, n := range call.Arguments {
+		if i != 1 || form.constant == "" {
+			a.Args = append(a.Args, &Expr{src: e.src, offsets: e.offsets, node: n})
+			continue
+		}
+		if a.Param, ok = constantOf(n, form.constant == "p"); !ok {
+			need := fmt.Sprintf("a number from 1 to %d", maxKept)
+			if form.constant == "p" {
+				need = "a number above 0 and up to 1"
+			}
+			errs.add(&Error{Offset: e.at(leftmost(n)), Msg: fmt.Sprintf("%s() needs %s here, written as a number", a.Fn, need)})
+			return nil, errs
+		}
 	}
-	return fn, args, nil
+	return a, nil
 }
 
-// CheckAggregate checks the arguments of an aggregate against a scope and returns the type of its result.
-func CheckAggregate(fn string, args []*Expr, s *Scope) (Type, Errors) {
-	if fn == "count" {
+// constantOf reads a share, or how many values are kept.
+func constantOf(n ast.Node, share bool) (string, bool) {
+	switch x := n.(type) {
+	case *ast.IntegerNode:
+		return strconv.Itoa(x.Value), x.Value >= 1 && (share && x.Value == 1 || !share && x.Value <= maxKept)
+	case *ast.FloatNode:
+		return strconv.FormatFloat(x.Value, 'g', -1, 64), share && x.Value > 0 && x.Value <= 1
+	}
+	return "", false
+}
+
+// Name is the function's name with its constant argument.
+func (a *Aggregate) Name() string {
+	if a.Param == "" {
+		return a.Fn
+	}
+	return a.Fn + "(" + a.Param + ")"
+}
+
+// Check checks the arguments against a scope and returns the type of the result.
+func (a *Aggregate) Check(s *Scope) (Type, Errors) {
+	var types []Type
+	var all Errors
+	for _, arg := range a.Args {
+		t, errs := arg.Check(s)
+		if len(errs) == 0 && t.Kind == vec.Null {
+			errs = Errors{{Offset: arg.Offset(), Msg: a.Fn + "() of nil has no value"}}
+		}
+		types, all = append(types, t), append(all, errs...)
+	}
+	if len(all) > 0 {
+		return Type{}, all
+	}
+	if len(types) == 0 {
 		return Int.NotNull(), nil
 	}
-	arg := args[0]
-	t, errs := arg.Check(s)
-	if len(errs) > 0 {
-		return Type{}, errs
-	}
-	k := t.Kind
+	const sortable = "a number, a string or a timestamp"
+	t, k := types[0], types[0].Kind
 	need := ""
-	if k == vec.Null {
-		return Type{}, Errors{{Offset: arg.Offset(), Msg: fn + "() of nil has no value"}}
-	}
-	switch fn {
+	switch a.Fn {
 	case "count_if":
 		if k != vec.Bool && k != vec.Any {
 			need = "a condition"
 		}
 		t = Int.NotNull()
-	case "sum", "avg":
+	case "sum", "avg", "quantile", "variance", "stddev":
 		if !number(k) && k != vec.Any {
 			need = "a number"
 		}
-		if fn == "avg" && k == vec.Int {
+		switch {
+		case a.Fn == "quantile", a.Fn != "sum" && k == vec.Int:
 			t = Float
+		case a.Fn != "sum" && a.Fn != "avg": // of one number there is no variance
+			t.Nullable = true
 		}
 	case "min", "max":
-		if !number(k) && k != vec.String && k != vec.Time && k != vec.Any {
-			need = "a number, a string or a timestamp"
+		if !ordered(k) {
+			need = sortable
 		}
-	case "collect":
+	case "distinct":
+		t = Int.NotNull()
+	case "top":
+		if !ordered(k) {
+			need = sortable
+		}
+		if t = (Type{Type: vec.ListOf(k)}); len(types) == 2 {
+			t.Elem = vec.Any
+		}
+	case "collect", "first_n", "last_n":
 		elem := k
 		if k == vec.List {
 			elem = vec.Any
 		}
 		t = Type{Type: vec.ListOf(elem)}
+	case "min_by", "max_by":
+		t.Nullable = true
 	}
 	if need != "" {
-		return Type{}, Errors{arg.mismatch(arg.node, fn, need, t.Type)}
+		return Type{}, Errors{a.Args[0].mismatch(a.Args[0].node, a.Fn, need, types[0].Type)}
+	}
+	if len(types) == 2 && !ordered(types[1].Kind) {
+		return Type{}, Errors{a.Args[1].mismatch(a.Args[1].node, a.Fn, sortable, types[1].Type)}
 	}
 	return t, nil
+}
+
+func ordered(k vec.Kind) bool {
+	return number(k) || k == vec.String || k == vec.Time || k == vec.Any
 }
 
 func number(k vec.Kind) bool { return k == vec.Int || k == vec.Float || k == vec.Decimal }

@@ -59,19 +59,19 @@ func TestScripts(t *testing.T) {
 					fmt.Fprintf(&b, "    %s of %s\n", typ.Type, strings.Join(e.Fields(), ", "))
 				case "aggregate":
 					fmt.Fprintf(&b, "%s\n", src)
-					fn, args, err := ParseAggregate(src)
+					a, err := ParseAggregate(src)
 					if err != nil {
 						writeErrors(&b, src, err.(Errors))
 						break
 					}
-					typ, errs := CheckAggregate(fn, args, s)
+					typ, errs := a.Check(s)
 					if len(errs) > 0 {
 						writeErrors(&b, src, errs)
 						break
 					}
-					fmt.Fprintf(&b, "    %s, %s", fn, typ.Type)
-					for _, a := range args {
-						fmt.Fprintf(&b, " of %s at %d", strings.Join(a.Fields(), ", "), a.Offset())
+					fmt.Fprintf(&b, "    %s, %s", a.Name(), typ.Type)
+					for _, x := range a.Args {
+						fmt.Fprintf(&b, " of %s at %d", strings.Join(x.Fields(), ", "), x.Offset())
 					}
 					b.WriteByte('\n')
 				default:

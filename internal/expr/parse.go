@@ -361,6 +361,9 @@ func (e *Expr) Fields() []string {
 	return fields
 }
 
+// Name returns the name that e is, if it is nothing else.
+func (e *Expr) Name() (name string, ok bool) { return pathOf(e.node) }
+
 // envName is the record of all fields, for names that are no identifiers: $env["user-id"].
 const envName = "$env"
 

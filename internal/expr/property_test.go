@@ -361,14 +361,14 @@ func FuzzExpr(f *testing.F) {
 	for _, src := range []string{
 		`dep_delay > 15`, `lower(s) + "x"`, `i / j ?? 0`, `a in [1, "x", nil]`, `l[0] == $env["odd-name"]`, `b ? i : f`,
 		`1 < i < 3`, `s | split(",") | join("")`, `"\u{1F600}" + s`, "`raw` == s", `0x1F + 0b1 + 0o7 + 1_000`, `not (b and !c)`,
-		`truncate(t, "1h") == timestamp("2013-01-01T00:00:00Z")`, `i == nil + 1`, `f < nil * 2`, `count_if(i > 1)`, `((((((i))))))`, `-i ** 2`, `al?.name`, `é`,
+		`truncate(t, "1h") == timestamp("2013-01-01T00:00:00Z")`, `i == nil + 1`, `f < nil * 2`, `count_if(i > 1)`, `top(s, 3, i)`, `quantile(f, 0.9)`, `((((((i))))))`, `-i ** 2`, `al?.name`, `é`,
 	} {
 		f.Add(src)
 	}
 	scope, in := fixtureRows(false)
 	anyScope, anyIn := fixtureRows(true)
 	f.Fuzz(func(t *testing.T, src string) {
-		_, _, err := ParseAggregate(src)
+		_, err := ParseAggregate(src)
 		offsets(t, src, err)
 		e, err := Parse(src)
 		offsets(t, src, err)
@@ -414,7 +414,7 @@ func TestParseConcurrently(t *testing.T) {
 	scope, _ := fixtureRows(false)
 	for range 8 {
 		wg.Go(func() {
-			for _, src := range []string{`lower(s) + "x"`, `count_if(i > 1)`, `$env["odd-name"] ?? sqrt(i)`, `s | split(",")`} {
+			for _, src := range []string{`lower(s) + "x"`, `count_if(i > 1)`, `top(s, 3, i)`, `quantile(f, 0.9)`, `$env["odd-name"] ?? sqrt(i)`, `s | split(",")`} {
 				if e, err := Parse(src); err == nil {
 					e.Check(scope)
 				}
