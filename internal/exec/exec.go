@@ -99,6 +99,7 @@ type Executor struct {
 	active  map[string]int // by source: partitions that had something in the last plan
 	joining []batch.Position
 	flights map[batch.Txid]*flight
+	asked   time.Time // the clock of the latest planning
 	// What the last committed batch left.
 	txid    batch.Txid
 	chain   uint64

@@ -28,11 +28,14 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 		}
 		x.appeared[i] = nil
 	}
+	x.mu.Lock()
+	x.asked = b.Time
+	x.mu.Unlock()
 	if !recorded {
 		x.planRanges(b)
 		if len(b.Ranges) == 0 {
-			if due, err := x.due(ctx, b.Time); err != nil || !due {
-				return false, err
+			if due, err := x.due(ctx, b); err != nil || !due {
+				return false, x.located(err, b.Txid)
 			}
 		}
 		if x.timed {
@@ -134,49 +137,6 @@ func (x *Executor) planRanges(b *batch.Batch) {
 		x.active[em.ID()] = n
 	}
 	slices.SortFunc(b.Ranges, func(p, q batch.Range) int { return p.Compare(q.Partition) })
-}
-
-// planIdle lists the partitions of timed sources that stood at their end, with the source answering, for the
-// idle limit of batch time, and those that are saved but not read any more: nothing will come of them.
-func (x *Executor) planIdle(b *batch.Batch) {
-	moves := make(map[batch.Partition]bool, len(b.Ranges))
-	for _, r := range b.Ranges {
-		moves[r.Partition] = true
-	}
-	for i, em := range x.emitters {
-		rule := x.plan.Sources[i].Time
-		if rule == nil {
-			continue
-		}
-		x.mu.Lock()
-		read := em.Partitions()
-		for p := range x.cursors { // order: sorted below
-			if _, found := slices.BinarySearchFunc(read, p, batch.Partition.Compare); p.Source == em.ID() && !found {
-				b.Idle = append(b.Idle, p)
-			}
-		}
-		x.mu.Unlock()
-		limit := rule.Idle
-		if limit <= 0 {
-			limit = plan.DefaultIdle
-		}
-		for _, st := range em.Status() {
-			if moves[st.Partition] || !st.AtEnd {
-				continue
-			}
-			x.mu.Lock()
-			c := x.cursors[st.Partition]
-			if c.movedPlan.IsZero() {
-				c.movedPlan = b.Time // the first batch that could have moved it
-			}
-			since := b.Time.Sub(c.movedPlan)
-			x.mu.Unlock()
-			if since >= limit {
-				b.Idle = append(b.Idle, st.Partition)
-			}
-		}
-	}
-	slices.SortFunc(b.Idle, batch.Partition.Compare)
 }
 
 // Abort drops everything held for the batches, newest first, and sets the partitions back to where they start.

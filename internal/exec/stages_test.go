@@ -427,6 +427,56 @@ func TestTimersBeginBatches(t *testing.T) {
 	}
 }
 
+// A batch begins when a partition that holds the watermark back has been idle for its limit, if that lets a window close; the
+// next closes it.
+func TestIdleLimitBeginsABatch(t *testing.T) {
+	w := newWorld(t)
+	w.build = func() *engine.Pipeline {
+		p := engine.New("test", engine.WithBatching(w.batch))
+		events := engine.From(p, "events", w.events, codec.JSON[event]()).
+			EventTime(func(e event) time.Time { return e.At }, 5*time.Second, engine.IdleAfter(time.Hour))
+		counts := engine.Aggregate(engine.GroupByWindow(events, window.Tumbling(10*time.Second), func(e event) string { return e.User }, "user"),
+			"counts", agg.Count[event]("n"))
+		closed := engine.Closed[int64](counts)
+		engine.Aggregate(engine.GroupBy(closed, func(r engine.Result[string, int64]) string { return r.Key }, "user"), "closed",
+			agg.SumOf("n", func(r engine.Result[string, int64]) int64 { return r.Value }))
+		return p
+	}
+	w.events.add(0, record("ann", 1, 0))
+	w.events.add(1, record("bob", 1, 0))
+	start := time.Now()
+	var moved atomic.Int64
+	w.now = func() time.Time { return clock0.Add(time.Since(start) + time.Duration(moved.Load())) }
+	fs := vfs.NewMem()
+	p, err := w.start(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.done = func(e *txstate.Entry) bool {
+		switch e.Txid {
+		case 1: // half an hour later partition 0 moves once more
+			moved.Store(int64(30 * time.Minute))
+			w.events.add(0, record("ann", 1, 40*time.Second))
+		case 2: // nothing comes any more, and an hour has almost passed since partition 1 moved
+			moved.Store(int64(time.Hour - 5*time.Millisecond - time.Since(start)))
+		}
+		return slices.ContainsFunc(e.States, func(s txstate.StateDigest) bool { return s.State == "closed" })
+	}
+	if err := p.finish(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range w.outcomeOf(fs).entries {
+		got = append(got, fmt.Sprintf("%d ranges, %d idle", len(e.Ranges), len(e.Idle)))
+	}
+	if want := []string{"2 ranges, 0 idle", "1 ranges, 0 idle", "0 ranges, 1 idle", "0 ranges, 1 idle"}; !slices.Equal(got, want) {
+		t.Errorf("batches %q, want %q", got, want)
+	}
+	if n := w.sum(fs, "closed"); n != 2 {
+		t.Errorf("the closed windows hold %d records, want 2", n)
+	}
+}
+
 // What a compiler must not ask for is refused at once.
 func TestStagesThatCannotBe(t *testing.T) {
 	next := func() plan.StageTask { return nil }

@@ -299,11 +299,17 @@ func (x *Executor) Due() time.Time {
 			first = min(first, wake)
 		}
 	}
-	if first == never {
-		return time.Time{}
+	at := x.idleDue()
+	if first != never {
+		if t := time.Unix(0, first).UTC(); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	if at.IsZero() {
+		return at
 	}
 	// The batch's clock has whole milliseconds: it must have reached the time.
-	return time.Unix(0, first).Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
+	return at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // closable tells whether a window whose rows are to be sent on has ended by the watermarks of times and hasn't been closed by a
@@ -323,13 +329,36 @@ func (x *Executor) closable(times *times) bool {
 	return false
 }
 
-// due tells whether a batch without data has something to do; now is its clock. What is in flight may do it: then nothing is due yet.
-func (x *Executor) due(ctx context.Context, now time.Time) (bool, error) {
+// due tells whether batch b, for which no source has data, has something to do. What is in flight may do it: then nothing is due yet.
+func (x *Executor) due(ctx context.Context, b *batch.Batch) (bool, error) {
 	x.mu.Lock()
-	idle, closable, times, wakes := len(x.flights) == 0, x.closable(x.times), x.times, maps.Clone(x.wakes)
+	idle, times, joining, waits := len(x.flights) == 0, x.times, x.joining, x.waits()
 	x.mu.Unlock()
-	if !idle || closable {
-		return idle, nil
+	if !idle {
+		return false, nil
+	}
+	if found, err := x.lets(ctx, times, b.Time); err != nil || found {
+		return found, err
+	}
+	if !waits {
+		return false, nil
+	}
+	// A partition that is idle from now on may have held the watermark back.
+	x.planIdle(b)
+	next := times.next(x.plan, &batch.Batch{Joined: joining, Idle: b.Idle}, nil)
+	if slices.Equal(next.marks, times.marks) {
+		return false, nil
+	}
+	return x.lets(ctx, next, b.Time)
+}
+
+// lets tells whether a window can be closed, or a key woken, by the watermarks of times and a batch's clock. Nothing is in flight.
+func (x *Executor) lets(ctx context.Context, times *times, now time.Time) (bool, error) {
+	x.mu.Lock()
+	closable, wakes := x.closable(times), maps.Clone(x.wakes)
+	x.mu.Unlock()
+	if closable {
+		return true, nil
 	}
 	if wakes == nil {
 		wakes = map[string]int64{}
@@ -352,7 +381,7 @@ func (x *Executor) due(ctx context.Context, now time.Time) (bool, error) {
 		found = found || wake <= clock
 	}
 	x.mu.Lock()
-	x.wakes = wakes // nothing has been in flight meanwhile, as only Plan lets a batch fly
+	x.wakes = wakes // no commit has come between, as only Plan lets a batch fly
 	x.mu.Unlock()
 	return found, nil
 }
