@@ -21,6 +21,7 @@ import (
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/query"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/state"
@@ -511,15 +512,28 @@ func TestMigrationTakesTimersAlong(t *testing.T) {
 	w.fill(40)
 	fs := vfs.NewMem()
 	w.once(fs)
-	count := func() map[string]int {
+	count := func() map[string]int { // as a query sees them
+		db, err := w.open(fs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		snap, err := db.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer snap.Close()
 		n := map[string]int{}
-		w.scan(fs, exec.TimersState, func(key, _ []byte) {
-			v, _, err := value.DecodeKey(key)
-			if err != nil {
-				t.Fatal(err)
+		err = query.Rows(t.Context(), snap, exec.TimersSchema(), nil, func(row []value.Value) error {
+			n[row[0].Str()]++
+			if wake := time.Unix(0, row[1].Nanos()); wake.Before(clock0.Add(-time.Hour)) || wake.After(clock0.Add(time.Hour)) {
+				t.Errorf("a timer at %s", wake)
 			}
-			n[v.Str()]++
+			return nil
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		return n
 	}
 	before := count()

@@ -298,7 +298,8 @@ const (
 const NoWake = txstate.NoTime
 
 // Operator works on the keys of one state with all that comes for them, and may want to be woken at times. What it does is a
-// function of its arguments: it keeps nothing from call to call but buffers, and isn't used by two goroutines at once.
+// function of its arguments: it keeps nothing from call to call but buffers, and isn't used by two goroutines at once. It guards the
+// functions of users that it calls: a panic of its own ends the process.
 type Operator interface {
 	// Key takes all that a batch brings for a key, in the order of tasks (sources by id, topic, partition; stages behind them)
 	// and, within a task, in the order in which it was added: nothing, if the key is only woken. old is nil where the key is
