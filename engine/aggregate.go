@@ -238,7 +238,7 @@ type Total[K comparable, R any] struct {
 func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) Stream[Total[K, R]] {
 	p := g.s.p
 	p.checkName("batch aggregate", name)
-	if slices.ContainsFunc(p.exchanges, func(e *plan.Exchange) bool { return e.Next != nil && e.Name == name }) {
+	if p.hasStage(name) {
 		p.errorf("two batch aggregates are named %q", name)
 	}
 	out := Stream[Total[K, R]]{p: p, n: &node[Total[K, R]]{}, sources: g.s.sources}

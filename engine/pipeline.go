@@ -24,7 +24,9 @@ type Pipeline struct {
 	persists  []*plan.Persist
 	statics   []*plan.Static
 	// timed[i] completes exchanges[i].State.TimeSources, which need the final order of sources.
-	timed  map[*plan.State][]*sourceDef
+	timed map[*plan.State][]*sourceDef
+	// placed holds how many exchanges there were when a persist with a stream behind it was added: it goes before the next.
+	placed map[*plan.Persist]int
 	states map[string]bool
 	lines  []string
 	text   []string
@@ -119,7 +121,7 @@ func WithLedger(l Ledger) PipelineOption {
 // New begins a pipeline. Its name is part of where its data lie: letters, digits, "-" and "_", beginning with a
 // letter, at most 64.
 func New(name string, opts ...PipelineOption) *Pipeline {
-	p := &Pipeline{name: name, states: map[string]bool{}, timed: map[*plan.State][]*sourceDef{}}
+	p := &Pipeline{name: name, states: map[string]bool{}, timed: map[*plan.State][]*sourceDef{}, placed: map[*plan.Persist]int{}}
 	p.checkName("pipeline", name)
 	for _, o := range opts {
 		o(p)
@@ -152,6 +154,12 @@ func (p *Pipeline) addState(name string) {
 		p.errorf("two states are named %q", name)
 	}
 	p.states[name] = true
+}
+
+// hasStage tells whether a stage stands behind an exchange, or a persist, of that name: two could not be told apart.
+func (p *Pipeline) hasStage(name string) bool {
+	return slices.ContainsFunc(p.exchanges, func(e *plan.Exchange) bool { return e.Next != nil && e.Name == name }) ||
+		slices.ContainsFunc(p.persists, func(q *plan.Persist) bool { return q.Next != nil && q.Name == name })
 }
 
 // describe adds a line to the plan, and to the text whose hash is the plan's.
@@ -199,6 +207,11 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		at[s] = i
 		s.plan.OnBad = p.onBad
 		pl.Sources = append(pl.Sources, s.plan)
+	}
+	for q, n := range p.placed { // order: each persist is placed by itself
+		if n < len(p.exchanges) {
+			q.Before = p.exchanges[n]
+		}
 	}
 	for st, defs := range p.timed { // order: each state is completed by itself
 		st.TimeSources = nil

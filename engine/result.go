@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
@@ -76,7 +75,7 @@ func results[R any, K comparable](s *State[K], what string, kind plan.Emit) Stre
 	st.Emit |= kind
 	st.Mergeable = false
 	if s.rows == nil {
-		if slices.ContainsFunc(p.exchanges, func(e *plan.Exchange) bool { return e.Next != nil && e.Name == s.name }) {
+		if p.hasStage(s.name) {
 			p.errorf("%s: a batch aggregate is named %q, too", step, s.name)
 		}
 		s.rows = &node[stateRow]{}

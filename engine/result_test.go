@@ -102,6 +102,52 @@ func TestBadRowBehindAWindow(t *testing.T) {
 	}
 }
 
+// What a persist emits goes on in the order of the partitions, and its state is there for who comes after.
+func TestPartitionPersistEmit(t *testing.T) {
+	build := func() *engine.Pipeline {
+		return lines(func(s engine.Stream[string]) {
+			type state = struct{ N int64 }
+			seen := engine.PartitionPersistEmit(s, "seen", func(_ *engine.Batch, words []string, st *engine.KV[string, state], emit func(string)) error {
+				for _, w := range words {
+					v, _, err := st.Get(w)
+					if err != nil {
+						return err
+					}
+					v.N++
+					emit(fmt.Sprintf("%s %d", w, v.N))
+					if err := st.Set(w, v); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			countWords(seen, "counts")
+			engine.Aggregate(engine.GroupBy(seen, func(string) string { return "all" }, "all"), "order", agg.CollectOf("values", func(s string) string { return s }))
+			engine.PartitionPersist(seen, "kept", func(_ *engine.Batch, rows []string, st *engine.KV[string, state]) error {
+				for _, r := range rows {
+					if err := st.Set(r, state{1}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})()
+	}
+	in := []enginetest.Input{
+		{"lines": {"b", "a"}, "lines/1": {"a"}},
+		{"lines/1": {"b"}, "lines": {"a"}},
+	}
+	r := enginetest.Run(t, build(), in...)
+	want(t, r, "counts", map[string]int64{"b 1": 1, "a 1": 1, "a 2": 1, "a 3": 1, "b 2": 1})
+	if got := enginetest.State[string, []string](r, "order")["all"]; !slices.Equal(got, []string{"b 1", "a 1", "a 2", "a 3", "b 2"}) {
+		t.Errorf("order %q", got)
+	}
+	if n := len(enginetest.State[string, struct{ N int64 }](r, "kept")); n != 5 {
+		t.Errorf("%d rows in the second persist's state, want 5", n)
+	}
+	enginetest.Deterministic(t, build, in...)
+}
+
 func TestResultsThatCannotBe(t *testing.T) {
 	for want, build := range map[string]func(s engine.Stream[click]){
 		"state counts has no windows; use Updates": func(s engine.Stream[click]) {

@@ -17,7 +17,7 @@ type rowWriter struct {
 	ctx    context.Context
 	view   *view
 	shards []map[string][]byte // nil values are deletions
-	rows   [][]byte            // emitted
+	rows   []any               // emitted
 }
 
 func newRowWriter(ctx context.Context, v *view, shards int) *rowWriter {
@@ -42,9 +42,7 @@ func (w *rowWriter) Set(key, val []byte) {
 func (w *rowWriter) Delete(key []byte) { w.put(key, nil) }
 
 // Emit keeps a row for the stage behind.
-func (w *rowWriter) Emit(row []byte) {
-	w.rows = append(w.rows, append(make([]byte, 0, len(row)), row...))
-}
+func (w *rowWriter) Emit(row any) { w.rows = append(w.rows, row) }
 
 func (w *rowWriter) put(key, val []byte) {
 	s := w.shard(key)
@@ -99,7 +97,7 @@ func (x *Executor) runPersist(ctx context.Context, f *flight, before []*flight, 
 	if p.Next != nil {
 		out = &stageOut{name: p.Name}
 	}
-	var emitted [][][]byte // by task, in order
+	var emitted [][]any // by task, in order
 	apply := func(part batch.Partition, rows any) error {
 		if rows == nil {
 			return nil
@@ -123,12 +121,10 @@ func (x *Executor) runPersist(ctx context.Context, f *flight, before []*flight, 
 			}
 		}
 	}
-	if p.Before != nil {
-		if f.placed == nil {
-			f.placed = map[int]int{}
-		}
-		f.placed[i] = len(f.stages)
+	if f.placed == nil {
+		f.placed = map[int]int{}
 	}
+	f.placed[i] = len(f.stages)
 	if set, o := w.set(p.Schema.Name); set != nil {
 		f.sets = append(f.sets, set)
 		f.overlays[p.Schema.Name] = o
@@ -149,7 +145,7 @@ func (x *Executor) runPersist(ctx context.Context, f *flight, before []*flight, 
 			return nil, err
 		}
 		for _, row := range rows {
-			if err := task.Row(nil, row); err != nil {
+			if err := task.Row(row); err != nil {
 				return nil, err
 			}
 		}
@@ -162,12 +158,21 @@ func (x *Executor) runPersist(ctx context.Context, f *flight, before []*flight, 
 	return out, nil
 }
 
-// checkPlaced panics if rows for a persist came from a stage that runs after it.
-func (x *Executor) checkPlaced(f *flight, i int) {
-	for _, st := range f.stages[f.placed[i]:] {
+// checkOrder panics if a stage has rows for a persist that had run, or deltas though all exchanges had: through is how many stages
+// there were then.
+func (x *Executor) checkOrder(f *flight, through int) {
+	for n, st := range f.stages {
 		for k := range st.parts {
-			if p := st.parts[k].persist; p != nil && p[i] != nil {
-				panic("exec: persist " + x.plan.Persists[i].Name + " is placed before " + st.name + ", which has rows for it")
+			part := &st.parts[k]
+			for i, rows := range part.persist {
+				if rows != nil && f.placed[i] <= n {
+					panic("exec: persist " + x.plan.Persists[i].Name + " comes before " + st.name + ", which has rows for it")
+				}
+			}
+			for i, d := range part.out {
+				if n >= through && d.Len() > 0 {
+					panic("exec: exchange " + x.plan.Exchanges[i].Name + " comes before " + st.name + ", which has deltas for it")
+				}
 			}
 		}
 	}

@@ -50,9 +50,7 @@ func checkStages(p *plan.Plan) (windowed bool) {
 		if q.Next == nil {
 			continue
 		}
-		if stage(q.Name); q.Before == nil {
-			panic("exec: nothing could take the rows of persist " + q.Name + ", as it comes behind all exchanges")
-		}
+		stage(q.Name)
 	}
 	for _, q := range p.Persists {
 		if q.Before != nil && !slices.Contains(p.Exchanges, q.Before) {

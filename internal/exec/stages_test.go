@@ -107,8 +107,8 @@ func (w *world) stages() *engine.Pipeline {
 			}
 			return nil
 		},
-		Next: func() plan.StageTask {
-			return &relay{to: looked, persist: -1, key: func(_, row []byte) []byte { return row[:1] }}
+		Next: func() plan.RowTask {
+			return anyRows{&relay{to: looked, persist: -1, key: func(_, row []byte) []byte { return row[:1] }}}
 		},
 	}
 	pl.Persists = append([]*plan.Persist{notes}, pl.Persists...)
@@ -203,6 +203,11 @@ func (r *relay) End() error {
 	}
 	return nil
 }
+
+// anyRows is a relay behind a persist.
+type anyRows struct{ *relay }
+
+func (r anyRows) Row(row any) error { return r.relay.Row(nil, row.([]byte)) }
 
 var stageStates = []string{
 	"lasts", "changes", "inner", "outer", "total", "gaps", "ended", "quiet", "expired", "ends", "looked", "notes", "read", "_windows", exec.TimersState, exec.RejectedState,
@@ -490,9 +495,8 @@ func TestStagesThatCannotBe(t *testing.T) {
 		"no windows":         {Exchanges: []*plan.Exchange{{Name: "x", State: &plan.State{Emit: plan.EmitCloses}, Next: next}}},
 		"state of its own":   {Exchanges: []*plan.Exchange{{Name: "x", Operator: op}}},
 		"no operator":        {Exchanges: []*plan.Exchange{{Name: "x", State: &plan.State{}, Output: &plan.State{}}}},
-		"behind all":         {Persists: []*plan.Persist{{Name: "x", Next: next}}},
 		"another plan":       {Persists: []*plan.Persist{{Name: "x", Before: other}}},
-		"two stages":         {Exchanges: []*plan.Exchange{{Name: "x", Next: next}, other}, Persists: []*plan.Persist{{Name: "x", Before: other, Next: next}}},
+		"two stages":         {Exchanges: []*plan.Exchange{{Name: "x", Next: next}, other}, Persists: []*plan.Persist{{Name: "x", Before: other, Next: func() plan.RowTask { return nil }}}},
 	} {
 		func() {
 			defer func() {

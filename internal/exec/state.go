@@ -137,15 +137,18 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, 
 		}
 		hand(st)
 	}
+	through := len(f.stages)
 	for j, p := range x.plan.Persists {
 		if p.Before != nil {
-			x.checkPlaced(f, j)
 			continue
 		}
-		if _, err := x.runPersist(ctx, f, before, j); err != nil {
+		st, err := x.runPersist(ctx, f, before, j)
+		if err != nil {
 			return err
 		}
+		hand(st)
 	}
+	x.checkOrder(f, through)
 	x.collectRejected(f)
 	if x.windowed {
 		x.closeWindows(f, windows)

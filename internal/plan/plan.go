@@ -179,8 +179,16 @@ type Task interface {
 type StageTask interface {
 	Begin(tc *TaskContext) error
 	// Row takes one key with its merged delta (batch aggregates), its value (states, as State.Emit says) or a row that an
-	// Operator emitted for it. Behind a Persist there is no key.
+	// Operator emitted for it.
 	Row(key, value []byte) error
+	End() error
+}
+
+// RowTask is the task of a stage behind a Persist.
+type RowTask interface {
+	Begin(tc *TaskContext) error
+	// Row takes what Persist.Apply emitted, in order.
+	Row(row any) error
 	End() error
 }
 
@@ -333,11 +341,11 @@ type Persist struct {
 	Schema state.Schema
 	Apply  func(ctx context.Context, b *batch.Batch, p batch.Partition, rows any, st ReadWriter) error
 	// Before is the exchange ahead of which the rows are applied, so that it and those behind it may take what Next makes, and
-	// read the state: all the rows must come of stages before it. nil: behind all exchanges.
+	// read the state; nil: behind all exchanges. All the rows must come of stages before it.
 	Before *Exchange
-	// Next makes the tasks of the stage behind: one for each task that had rows, which takes what Apply emitted, in order. nil
-	// if there is none.
-	Next func() StageTask
+	// Next makes the tasks of the stage behind: one for each task whose rows made Apply emit something. What a task has for
+	// other persists goes to later ones. nil if there is none.
+	Next func() RowTask
 }
 
 // ReadWriter is a state under change by one batch. Reads see the batch's own writes.
@@ -345,8 +353,8 @@ type ReadWriter interface {
 	state.Reader
 	Set(key, value []byte)
 	Delete(key []byte)
-	// Emit hands a row, which is copied, to Persist.Next.
-	Emit(row []byte)
+	// Emit hands a row to Persist.Next. It must not be changed any more.
+	Emit(row any)
 }
 
 // Static is a table that is read whole when the pipeline starts and copied into the store.
