@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -480,6 +481,53 @@ func TestIdleLimitBeginsABatch(t *testing.T) {
 	}
 	if n := w.sum(fs, "closed"); n != 2 {
 		t.Errorf("the closed windows hold %d records, want 2", n)
+	}
+}
+
+// A window that had closed, and that a source which joined behind writes to, closes again: its rows are sent again, those of
+// shards that weren't written to included.
+func TestWindowClosesAgain(t *testing.T) {
+	w := newWorld(t)
+	type sent = engine.Result[string, int64]
+	both := false
+	w.build = func() *engine.Pipeline {
+		p := engine.New("test", engine.WithBatching(w.batch))
+		at := func(e event) time.Time { return e.At }
+		events := engine.From(p, "a", w.events, codec.JSON[event]()).EventTime(at, 0)
+		if both {
+			events = engine.Merge(events, engine.From(p, "b", w.lines, codec.JSON[event]()).EventTime(at, 0))
+		}
+		counts := engine.Aggregate(engine.GroupByWindow(events, window.Tumbling(time.Minute), func(e event) string { return e.User }, "user"),
+			"counts", agg.Count[event]("n"))
+		engine.Aggregate(engine.GroupBy(engine.Closed[int64](counts), func(r sent) string { return r.Key }, "user"), "sent",
+			agg.CollectOf("values", func(r sent) int64 { return r.Value }))
+		return p
+	}
+	fs := vfs.NewMem()
+	got := func() map[string]string {
+		m := map[string]string{}
+		w.scan(fs, "sent", func(key, cells []byte) {
+			row, err := agg.Results(nil, cells)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m[value.KeyText(key)] = string(value.AppendText(nil, row[0]))
+		})
+		return m
+	}
+	w.events.add(0, record("ann", 1, 0), record("cem", 1, time.Second), record("ann", 1, 2*time.Minute))
+	w.once(fs)
+	if m := got(); !maps.Equal(m, map[string]string{"ann": "[1]", "cem": "[1]"}) {
+		t.Fatalf("sent %v", m)
+	}
+	both = true
+	w.accept(fs)
+	w.lines.add(0, record("ann", 1, 30*time.Second))
+	w.once(fs)
+	w.lines.add(0, record("bob", 1, 90*time.Second))
+	w.once(fs)
+	if m := got(); !maps.Equal(m, map[string]string{"ann": "[1,2]", "cem": "[1,1]"}) {
+		t.Errorf("sent %v", m)
 	}
 }
 
