@@ -459,6 +459,27 @@ func TestFirstBadRecordIsToldAfterAFailure(t *testing.T) {
 	}
 }
 
+// A partition that can't be read for as long as it likes doesn't keep a bad record of another from being told.
+func TestBadRecordBesideALastingFailure(t *testing.T) {
+	w := newWorld(t)
+	w.policy = 0
+	w.events.add(0, record("ann", 1, 0))
+	w.events.add(1, record("ann", 1, 0), "bad")
+	w.events.add(2, "bad too")
+	w.events.read = func(_ context.Context, r batch.Range) error {
+		if r.Number == 0 {
+			return errAway
+		}
+		return nil
+	}
+	if e := w.stopped(t); e.Partition.Number != 1 || e.Offset != 1 {
+		t.Errorf("told is %v", e)
+	}
+	if n := len(w.failed); n > 5 {
+		t.Errorf("it took %d attempts", n)
+	}
+}
+
 // Of the bad rows of a later stage the first is told, in the order of shards and keys.
 func TestFirstBadRowIsTold(t *testing.T) {
 	w := newWorld(t)

@@ -170,7 +170,7 @@ func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 		turns = x.turns(n)
 	}
 	f.results = make([]*partResult, n)
-	failed := newFirstFailure()
+	failed := firstFailureOf(f.b)
 	ctxs, cancels := make([]context.Context, n), make([]context.CancelFunc, n)
 	for i := range n {
 		ctxs[i], cancels[i] = context.WithCancel(ctx)
