@@ -2,6 +2,7 @@ package spec
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tridentd/tridentd/internal/expr"
@@ -45,10 +46,14 @@ type leaf struct {
 	window string // label of the window step
 }
 
-// output is the aggregate of a stream, the same for all of its branches.
+// output is an aggregate of a stream, the same for all branches that lead to it.
 type output struct {
 	index   int // in Plan.Exchanges
 	stream  *streamDecl
+	step    int     // of the stream
+	depth   int     // how many batch aggregates lie before it at most
+	name    string  // of the exchange
+	derived *source // what the rows of a batch aggregate come from; nil for one that keeps a state
 	schema  state.Schema
 	window  *windowDecl
 	keys    []expr.Type
@@ -57,6 +62,9 @@ type output struct {
 	// timeSources are the sources, by index in Plan.Sources, whose event time closes the windows.
 	timeSources []int
 }
+
+// width is how many fields its rows have.
+func (o *output) width() int { return len(o.keys) + len(o.values) }
 
 // aggValue is one aggregate of an output.
 type aggValue struct {
@@ -164,9 +172,12 @@ func (c *checker) check() {
 				}
 			}
 		}
-		if s.aggregates() {
-			c.outputs = append(c.outputs, &output{index: len(c.outputs), stream: s})
-		}
+		c.outputs = append(c.outputs, c.outputsOf(s)...)
+	}
+	// An exchange is fed by those before it.
+	slices.SortStableFunc(c.outputs, func(a, b *output) int { return a.depth - b.depth })
+	for i, o := range c.outputs {
+		o.index = i
 	}
 	for i, d := range c.m.statics {
 		c.header(&d.decode, d.header)
@@ -188,11 +199,69 @@ func (c *checker) check() {
 			c.add(d.at, "", "no stream begins at source %s", d.name)
 		}
 	}
+	for _, o := range c.outputs {
+		if o.derived != nil && o.sources != nil {
+			o.derived.results(o)
+			at := newEnv(o.derived)
+			o.derived.branches = []*branch{c.branch(o.stream, at, map[string]bool{o.stream.name: true}, o.step+1)}
+		}
+	}
 	for _, s := range c.m.streams {
 		if !s.aggregates() && !c.used(s.name) && len(c.list) == 0 {
 			c.add(s.at, "end it in an aggregate", "stream %s ends in no state and no other stream begins at it", s.name)
 		}
 	}
+}
+
+// outputsOf lists the aggregates of a stream.
+func (c *checker) outputsOf(s *streamDecl) []*output {
+	var all []*output
+	depth := c.depth(s, map[string]bool{})
+	for i, st := range s.steps {
+		o := &output{stream: s, step: i, depth: depth, name: s.name}
+		switch st.op {
+		case "batch_aggregate":
+			o.name = s.name + "." + strconv.Itoa(i+1)
+			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
+			depth++
+		case "aggregate":
+		default:
+			continue
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// depth is how many batch aggregates the rows that a stream takes have passed at most.
+func (c *checker) depth(s *streamDecl, way map[string]bool) int {
+	most := 0
+	way[s.name] = true
+	for _, f := range s.from {
+		up := c.m.stream(f.text)
+		if up == nil || way[up.name] {
+			continue
+		}
+		d := c.depth(up, way)
+		for _, st := range up.steps {
+			if st.op == "batch_aggregate" {
+				d++
+			}
+		}
+		most = max(most, d)
+	}
+	delete(way, s.name)
+	return most
+}
+
+// output returns the aggregate that a step of a stream is.
+func (c *checker) output(s *streamDecl, step int) *output {
+	for _, o := range c.outputs {
+		if o.stream == s && o.step == step {
+			return o
+		}
+	}
+	panic("spec: stream " + s.name + " has no such aggregate")
 }
 
 func (c *checker) used(stream string) bool {
@@ -299,7 +368,7 @@ func (c *checker) consumers(name string, at *env, way map[string]bool) []*branch
 				continue
 			}
 			way[s.name] = true
-			all = append(all, c.branch(s, at.clone(), way))
+			all = append(all, c.branch(s, at.clone(), way, 0))
 			delete(way, s.name)
 			break
 		}
@@ -307,11 +376,12 @@ func (c *checker) consumers(name string, at *env, way map[string]bool) []*branch
 	return all
 }
 
-func (c *checker) branch(s *streamDecl, e *env, way map[string]bool) *branch {
+// branch checks the steps of a stream from one on, up to an aggregate.
+func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *branch {
 	b := &branch{stream: s}
 	l := leaf{}
 	var window *windowDecl
-	for _, st := range s.steps {
+	for i, st := range s.steps[from:] {
 		switch st.op {
 		case "filter":
 			c.filter(b, st, e)
@@ -330,14 +400,12 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool) *branch {
 			l.window = st.label
 		case "group_by":
 			l.keys = c.groupBy(st, e)
-		case "aggregate":
-			l.frame, l.label = e.frame, st.label
-			c.aggregate(s, &l, st, e, window)
+		case "aggregate", "batch_aggregate":
+			l.frame, l.label, l.out = e.frame, st.label, c.output(s, from+i)
+			c.aggregate(&l, st, e, window)
 			b.leaf = &l
+			return b
 		}
-	}
-	if s.aggregates() {
-		return b
 	}
 	b.children = c.consumers(s.name, e, way)
 	return b
@@ -480,7 +548,7 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 	}
 	if t == nil {
 		switch {
-		case slices.ContainsFunc(c.outputs, func(o *output) bool { return o.stream.state == ref.text }):
+		case slices.ContainsFunc(c.m.streams, func(s *streamDecl) bool { return s.state == ref.text }):
 			c.add(ref.at, "", "lookups in the state of a stream are not available yet; %s is one", ref.text)
 		default:
 			c.add(ref.at, nearest(ref.text, all), "there is no static table %s under states", ref.text)

@@ -10,7 +10,10 @@ import (
 )
 
 func (c *checker) window(st *stepDecl, e *env) *windowDecl {
-	if e.src.decl.timeField == nil {
+	switch {
+	case e.src.decl == nil:
+		c.add(st.at, "", "a window needs event time, and the rows of a batch_aggregate have none")
+	case e.src.decl.timeField == nil:
 		c.add(st.at, "", "a window needs event time, and source %s (line %d) has no time:", e.src.decl.name, e.src.decl.at.line)
 	}
 	w := &windowDecl{retention: int64(plan.DefaultRetention)}
@@ -48,14 +51,9 @@ func (c *checker) groupBy(st *stepDecl, e *env) []int {
 	return keys
 }
 
-func (c *checker) aggregate(s *streamDecl, l *leaf, st *stepDecl, e *env, w *windowDecl) {
-	var out *output
-	for _, o := range c.outputs {
-		if o.stream == s {
-			out = o
-		}
-	}
-	l.out, l.aggs = out, st.aggs
+func (c *checker) aggregate(l *leaf, st *stepDecl, e *env, w *windowDecl) {
+	out := l.out
+	l.aggs = st.aggs
 	var args []*expr.Expr
 	for _, a := range st.aggs {
 		args = append(args, a.call.Args...)

@@ -32,6 +32,9 @@ func (p *Pipeline) definition() *plan.Definition {
 		}})
 	}
 	for _, o := range p.c.outputs {
+		if o.derived != nil {
+			continue
+		}
 		def := plan.StateDefinition{Schema: o.schema, Ways: p.m.ways(o.stream)}
 		for _, s := range p.m.upstream(o.stream) {
 			for _, st := range s.steps {

@@ -202,7 +202,7 @@ func stepField() *field {
 		{name: "group_by", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "The fields by which the following aggregate groups the rows. Null is a group of its own."},
 		{name: "aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "aggregate:\n  flights: count()\n  worst: max(dep_delay)", doc: "Keeps the named aggregates of each group in a state. It is the last step of a stream."},
 		{name: "state", kind: kindName, of: "aggregate", def: "the stream's name", doc: "The state's name."},
-		{name: "batch_aggregate", operator: true, later: true},
+		{name: "batch_aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "batch_aggregate:\n  n: count()", doc: "Makes one row for each group of what a batch brings, with the group's fields and the named aggregates; the steps behind it work on these rows. What they come to depends on where batches begin and end."},
 		{name: "join", operator: true, later: true},
 		{name: "distinct", operator: true, later: true},
 		{name: "sort", operator: true, later: true},

@@ -346,11 +346,13 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			if k := arg.get("key"); k != nil {
 				st.exprs = b.exprs(st.exprs, "key", k)
 			}
-		case "aggregate":
-			st.state = v.get("state")
-			s.state = name
-			if st.state != nil {
-				s.state = st.state.text
+		case "aggregate", "batch_aggregate":
+			if op == "aggregate" {
+				st.state = v.get("state")
+				s.state = name
+				if st.state != nil {
+					s.state = st.state.text
+				}
 			}
 			for _, k := range arg.keys {
 				c := arg.values[k]
@@ -416,6 +418,11 @@ func (b *modeler) checkOrder(s *streamDecl, whole bool) {
 				b.add(s.steps[i+1].at, "", "steps behind an aggregate are not available yet")
 				return
 			}
+		case "batch_aggregate":
+			if window != nil {
+				b.add(window.at, "use aggregate, which keeps a row for each window", "a batch_aggregate has no windows")
+			}
+			window, group = nil, nil
 		default:
 			if group != nil {
 				b.add(st.at, "move it before the group_by", "between group_by and its aggregate there can be no %s", st.op)

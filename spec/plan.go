@@ -116,8 +116,14 @@ func (p *Pipeline) checker(c connector) func(context.Context, doctor.Env) []doct
 
 func (o *output) exchange() *plan.Exchange {
 	merge := agg.Merger(o.schema.Values)
+	if o.derived != nil {
+		return &plan.Exchange{
+			Name: o.name, Merge: merge, FormatKey: value.KeyText,
+			Next: func() plan.StageTask { return newStage(o.derived) },
+		}
+	}
 	return &plan.Exchange{
-		Name: o.stream.name, Merge: merge, FormatKey: value.KeyText,
+		Name: o.name, Merge: merge, FormatKey: value.KeyText,
 		State: &plan.State{
 			Schema: o.schema, Mergeable: o.exact(), TimeSources: o.timeSources, Zero: o.zero,
 			Update: func(dst, old, delta []byte) ([]byte, bool, error) {
@@ -155,7 +161,9 @@ func (o *output) exact() bool {
 // finish completes the outputs once all sources have been checked: their schemas and the indices that plans use.
 func (c *checker) finish() {
 	for _, o := range c.outputs {
-		o.schema.Name, o.schema.Kind = o.stream.state, "aggregate"
+		if o.derived == nil {
+			o.schema.Name, o.schema.Kind = o.stream.state, "aggregate"
+		}
 		for _, v := range o.values {
 			o.schema.Values = append(o.schema.Values, v.column())
 		}
@@ -170,9 +178,18 @@ func (c *checker) finish() {
 		}
 	}
 	for _, s := range c.sources {
-		for _, b := range s.branches {
-			b.propagate()
+		s.propagate()
+	}
+	for _, o := range c.outputs {
+		if o.derived != nil {
+			o.derived.propagate()
 		}
+	}
+}
+
+func (s *source) propagate() {
+	for _, b := range s.branches {
+		b.propagate()
 	}
 }
 
@@ -269,6 +286,10 @@ func (st *stepDecl) text(s *streamDecl) string {
 			parts = append(parts, a.name+" = "+a.n.text)
 		}
 		return "aggregate " + strings.Join(parts, ", ") + " in state " + s.state
+	case "batch_aggregate":
+		for _, a := range st.aggs {
+			parts = append(parts, a.name+" = "+a.n.text)
+		}
 	}
 	return st.op + " " + strings.Join(parts, ", ")
 }
@@ -302,6 +323,10 @@ func (p *Pipeline) lines() []string {
 		}
 	}
 	for _, o := range p.c.outputs {
+		if o.derived != nil {
+			lines = append(lines, fmt.Sprintf("stage %s: %s by %s; of each batch; %d shards", o.name, columnsText(o.schema.Values), columnsText(o.schema.Key), plan.DefaultShards))
+			continue
+		}
 		how := "read, changed and written"
 		if o.exact() {
 			how = "written as merge operands"

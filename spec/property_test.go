@@ -77,6 +77,22 @@ streams:
           median: quantile(n, 0.5)
           spread: variance(f)
           deviation: stddev(n)
+  per_batch:
+    from: [tagged, big, b]
+    steps:
+      - group_by: [user]
+      - batch_aggregate: {n: count(), total: sum(n), tags: collect(tag)}
+      - filter: n > 1
+      - flat_map: {tag: tags}
+      - set: {n2: n * total}
+  counts:
+    from: [per_batch, a]
+    steps:
+      - group_by: [tag]
+      - batch_aggregate: {rows: count(), most: max(n), products: sum(n2)}
+      - lookup: {state: names, key: string(tag), as: name}
+      - group_by: [name.text]
+      - aggregate: {tags: count(), rows: sum(rows), products: last(products), order: collect(tag)}
   both:
     from: [a, b]
     steps:

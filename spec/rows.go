@@ -16,6 +16,7 @@ const (
 	fromMeta                   // a property of the record
 	fromParent                 // a column of the frame before the flat_map
 	fromStep                   // computed by a step
+	fromResult                 // a field of a batch aggregate's rows
 )
 
 // column is one column of a frame.
@@ -200,9 +201,10 @@ func (e *env) expand() *frame {
 	return next
 }
 
-// source is a source with the columns that its streams ask for.
+// source is a source with the columns that its streams ask for, or what the rows of a batch aggregate come from.
 type source struct {
-	decl *sourceDecl
+	decl *sourceDecl // nil for a batch aggregate
+	out  *output     // the batch aggregate; nil for a source of records
 	root *frame
 	open bool // a document may have fields that nobody declared
 	time int  // the column of the event time; -1 if there is none
@@ -240,6 +242,16 @@ func newSource(d *sourceDecl) *source {
 
 func (s *source) property(name string, t expr.Type) {
 	s.root.byName[name] = s.root.add(&column{name: name, typ: t, origin: fromMeta})
+}
+
+// results declares the columns of a batch aggregate's rows: the fields of the group, then the aggregates.
+func (s *source) results(o *output) {
+	for i, t := range o.keys {
+		s.root.add(&column{name: o.schema.Key[i].Name, typ: t, origin: fromResult})
+	}
+	for _, v := range o.values {
+		s.root.add(&column{name: v.name, typ: v.typ, origin: fromResult})
+	}
 }
 
 // document returns the column of a field of the record's value.

@@ -116,6 +116,14 @@ func (b *bench) run(at time.Time, watermark int64, inputs ...input) error {
 		rejected = append(rejected, tc.Rejected...)
 	}
 	for i, e := range b.plan.Exchanges {
+		if e.Next != nil {
+			turned, err := b.stage(e, bt, merged[i], merged)
+			if err != nil {
+				return err
+			}
+			rejected = append(rejected, turned...)
+			continue
+		}
 		for _, key := range slices.Sorted(maps.Keys(merged[i])) {
 			v, keep, err := e.State.Update(nil, b.states[i][key], merged[i][key])
 			if err != nil {
@@ -128,6 +136,58 @@ func (b *bench) run(at time.Time, watermark int64, inputs ...input) error {
 	}
 	b.rejected = append(b.rejected, rejected...)
 	return nil
+}
+
+// stage runs the stage behind an exchange, in as many shards as deltas have here.
+func (b *bench) stage(e *plan.Exchange, bt *batch.Batch, rows map[string][]byte, merged []map[string][]byte) ([]plan.Rejected, error) {
+	var rejected []plan.Rejected
+	var shards plan.Deltas
+	shards.Reset(4)
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if err := shards.Add([]byte(key), rows[key]); err != nil {
+			return nil, err
+		}
+	}
+	shards.Finish()
+	task := e.Next()
+	for shard := range 4 {
+		entries := slices.Clone(shards.Shard(shard))
+		slices.SortFunc(entries, func(x, y plan.Delta) int { return bytes.Compare(shards.Key(&x), shards.Key(&y)) })
+		tc := &plan.TaskContext{Batch: bt, Shard: shard, OnBad: b.onBad(), Statics: b.statics, EventTime: txstate.NoTime}
+		for range b.plan.Exchanges {
+			d := new(plan.Deltas)
+			d.Reset(4)
+			tc.Out = append(tc.Out, d)
+		}
+		if err := task.Begin(tc); err != nil {
+			return nil, err
+		}
+		for i := range entries {
+			if err := task.Row(shards.Key(&entries[i]), shards.Value(&entries[i])); err != nil {
+				return nil, err
+			}
+		}
+		if err := task.End(); err != nil {
+			return nil, err
+		}
+		for i, e := range b.plan.Exchanges {
+			if err := mergeInto(merged[i], e, tc.Out[i]); err != nil {
+				return nil, err
+			}
+		}
+		rejected = append(rejected, tc.Rejected...)
+	}
+	return rejected, nil
+}
+
+// onBad is the policy of later stages: that of all sources, or to stop.
+func (b *bench) onBad() plan.OnBad {
+	for _, s := range b.plan.Sources {
+		if s.OnBad == plan.Stop {
+			return plan.Stop
+		}
+	}
+	return plan.Skip
 }
 
 func mergeInto(into map[string][]byte, e *plan.Exchange, d *plan.Deltas) error {
@@ -173,10 +233,10 @@ func (b *bench) source(id string) *plan.Source {
 func (b *bench) state(name string) (string, error) {
 	var out []byte
 	for i, e := range b.plan.Exchanges {
-		sc := e.State.Schema
-		if sc.Name != name {
+		if e.State == nil || e.State.Schema.Name != name {
 			continue
 		}
+		sc := e.State.Schema
 		for _, key := range slices.Sorted(maps.Keys(b.states[i])) {
 			rest := []byte(key)
 			out = append(out, '{')

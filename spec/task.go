@@ -11,6 +11,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
 )
 
@@ -70,7 +71,9 @@ func newTask(s *source) *task {
 			t.docs = append(t.docs, tg)
 		}
 	}
-	t.dec = newDecoder(&s.decl.decode, t.docs, &t.mem)
+	if s.decl != nil {
+		t.dec = newDecoder(&s.decl.decode, t.docs, &t.mem)
+	}
 	for _, b := range s.branches {
 		t.branches = append(t.branches, t.newBranch(b))
 	}
@@ -129,6 +132,11 @@ func (t *task) block(recs []batch.Record) error {
 	if t.src.time >= 0 {
 		sel = t.eventTime(sel)
 	}
+	return t.rows(sel)
+}
+
+// rows runs the block's rows through all branches.
+func (t *task) rows(sel []int32) error {
 	if len(sel) > 0 {
 		for _, c := range t.combiners {
 			c.startBlock()
@@ -261,13 +269,18 @@ func (t *task) turnAway() error {
 	for i := range t.bad {
 		b := &t.bad[i]
 		rec := &t.recs[b.record]
+		key := rec.Key
+		if t.src.out != nil {
+			key = []byte(value.KeyText(key))
+			b.cause = fmt.Sprintf("key %s: %s", key, b.cause)
+		}
 		if b.kind == plan.RejectBad && t.tc.OnBad == plan.Stop {
 			return batch.NewError(batch.Permanent, batch.CodeBadRecord, b.step, errors.New(b.cause),
 				"mend the record or the step, or set on_bad_record: skip").At(t.tc.Partition, rec.Offset)
 		}
 		t.tc.Rejected = append(t.tc.Rejected, plan.Rejected{
 			Kind: b.kind, Offset: rec.Offset, Timestamp: rec.Timestamp, Step: b.step, Cause: b.cause,
-			Key: slices.Clone(rec.Key), Value: slices.Clone(rec.Value),
+			Key: slices.Clone(key), Value: slices.Clone(rec.Value),
 		})
 	}
 	return nil
