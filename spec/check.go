@@ -220,7 +220,7 @@ func (c *checker) outputsOf(s *streamDecl) []*output {
 	for i, st := range s.steps {
 		o := &output{stream: s, step: i, depth: depth, name: s.name}
 		switch st.op {
-		case "batch_aggregate":
+		case "batch_aggregate", "distinct":
 			o.name = s.name + "." + strconv.Itoa(i+1)
 			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
 			depth++
@@ -244,7 +244,7 @@ func (c *checker) depth(s *streamDecl, way map[string]bool) int {
 		}
 		d := c.depth(up, way)
 		for _, st := range up.steps {
-			if st.op == "batch_aggregate" {
+			if st.op == "batch_aggregate" || st.op == "distinct" {
 				d++
 			}
 		}
@@ -400,7 +400,10 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 			l.window = st.label
 		case "group_by":
 			l.keys = c.groupBy(st, e)
-		case "aggregate", "batch_aggregate":
+		case "aggregate", "batch_aggregate", "distinct":
+			if st.op == "distinct" {
+				l.keys = c.groupBy(st, e)
+			}
 			l.frame, l.label, l.out = e.frame, st.label, c.output(s, from+i)
 			c.aggregate(&l, st, e, window)
 			b.leaf = &l

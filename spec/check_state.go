@@ -39,7 +39,7 @@ func (c *checker) groupBy(st *stepDecl, e *env) []int {
 	var keys []int
 	for _, name := range c.named(st, e) {
 		if e.scope.IsRecord(name) {
-			c.add(st.at, "set a field to it first", "group_by takes fields, %s is a found row", name)
+			c.add(st.at, "set a field to it first", "%s takes fields, %s is a found row", st.op, name)
 			continue
 		}
 		f, _ := e.lookup(name)

@@ -52,6 +52,33 @@ streams:
       - set: {team: t.team, tenth: 100 / n}
       - group_by: [team]
       - aggregate: {n: count(), sum: sum(x), last: last(tenth)}
+  per_batch:
+    from: [views, buys]
+    steps:
+      - group_by: [user]
+      - batch_aggregate: {n: count(), sum: sum(x), ns: collect(n), users: distinct(user)}
+      - set: {share: 10 / (n - 1)}
+  chained:
+    from: [per_batch, views]
+    steps:
+      - set:
+          k: n % 3
+      - distinct: [k, user]
+      - group_by: [k]
+      - batch_aggregate: {users: count()}
+      - aggregate: {n: count(), users: sum(users), most: max(k)}
+  sketches:
+    from: [per_batch, buys]
+    steps:
+      - group_by: [user]
+      - aggregate:
+          n: count()
+          last: last_n(n, 3)
+          best: top(n, 2, share)
+          p90: quantile(n, 0.9)
+          spread: variance(share)
+          at: max_by(n, share)
+          ns: distinct(n)
   all:
     from: [views, buys]
     steps:
@@ -192,7 +219,7 @@ func TestSameBytesOnAnyCores(t *testing.T) {
 	if n.Rejected == 0 || n.Late == 0 || n.Future == 0 || rows["_rejected"] != n.Rejected+n.Late+n.Future {
 		t.Errorf("turned away were %+v, kept are %d", n, rows["_rejected"])
 	}
-	for _, s := range []string{"windowed", "_windows", "by_team", "all"} {
+	for _, s := range []string{"windowed", "_windows", "by_team", "chained", "sketches", "all"} {
 		if rows[s] == 0 {
 			t.Errorf("state %s is empty", s)
 		}

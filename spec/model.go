@@ -346,6 +346,9 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			if k := arg.get("key"); k != nil {
 				st.exprs = b.exprs(st.exprs, "key", k)
 			}
+		case "distinct":
+			// It groups, and the rows of the groups are what it is for: how many of each there were has no name.
+			st.aggs = []aggDecl{{n: arg, call: &expr.Aggregate{Fn: "count"}}}
 		case "aggregate", "batch_aggregate":
 			if op == "aggregate" {
 				st.state = v.get("state")
@@ -418,9 +421,12 @@ func (b *modeler) checkOrder(s *streamDecl, whole bool) {
 				b.add(s.steps[i+1].at, "", "steps behind an aggregate are not available yet")
 				return
 			}
-		case "batch_aggregate":
+		case "batch_aggregate", "distinct":
 			if window != nil {
-				b.add(window.at, "use aggregate, which keeps a row for each window", "a batch_aggregate has no windows")
+				b.add(window.at, "use aggregate, which keeps a row for each window", "a %s has no windows", st.op)
+			}
+			if st.op == "distinct" && group != nil {
+				b.add(st.at, "list the fields under distinct", "distinct takes no group_by")
 			}
 			window, group = nil, nil
 		default:

@@ -268,7 +268,7 @@ func (st *stepDecl) text(s *streamDecl) string {
 		for _, x := range st.exprs {
 			parts = append(parts, x.name+" = "+x.e.String())
 		}
-	case "keep", "drop", "group_by":
+	case "keep", "drop", "group_by", "distinct":
 		parts = st.n.texts()
 	case "lookup":
 		return fmt.Sprintf("lookup %s by %s as %s", st.n.get("state").text, st.exprs[0].e, st.n.get("as").text)
@@ -324,7 +324,11 @@ func (p *Pipeline) lines() []string {
 	}
 	for _, o := range p.c.outputs {
 		if o.derived != nil {
-			lines = append(lines, fmt.Sprintf("stage %s: %s by %s; of each batch; %d shards", o.name, columnsText(o.schema.Values), columnsText(o.schema.Key), plan.DefaultShards))
+			what := columnsText(o.schema.Values) + " by "
+			if o.stream.steps[o.step].op == "distinct" {
+				what = "distinct "
+			}
+			lines = append(lines, fmt.Sprintf("stage %s: %s%s; of each batch; %d shards", o.name, what, columnsText(o.schema.Key), plan.DefaultShards))
 			continue
 		}
 		how := "read, changed and written"

@@ -85,6 +85,14 @@ streams:
       - filter: n > 1
       - flat_map: {tag: tags}
       - set: {n2: n * total}
+  pairs:
+    from: [tagged, big]
+    steps:
+      - set: {odd: n % 2 == 1}
+      - distinct: [tag, odd]
+      - group_by: [tag]
+      - batch_aggregate: {kinds: count()}
+      - aggregate: {tags: count(), kinds: sum(kinds)}
   counts:
     from: [per_batch, a]
     steps:

@@ -78,7 +78,9 @@ type env struct {
 func newEnv(src *source) *env {
 	e := &env{src: src, frame: src.root, scope: expr.NewScope(), hidden: map[string]bool{}}
 	for i, c := range src.root.cols {
-		e.scope.Set(c.name, expr.Field{Type: c.typ, Index: i})
+		if c.name != "" {
+			e.scope.Set(c.name, expr.Field{Type: c.typ, Index: i})
+		}
 	}
 	e.open = src.open
 	e.scope.Unknown = e.unknown
