@@ -225,7 +225,7 @@ func (e *Emitter) Ack(_ batch.Txid, ranges []batch.Range) {
 		p.buf.release(r.End)
 		freed, leader := before-p.buf.total, p.leader
 		p.mu.Unlock()
-		e.replay.forget(r.Partition)
+		e.replay.forget(r.Partition, r.End)
 		if freed > 0 {
 			e.buffered.Add(-freed)
 			e.mu.RLock()

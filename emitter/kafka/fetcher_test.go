@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,6 +142,49 @@ func TestReplayInOrder(t *testing.T) {
 	}
 	if h.Hits() > 4 {
 		t.Errorf("%d requests for 200 ranges within one response", h.Hits())
+	}
+}
+
+// TestReplayAtOnce: several ranges in flight, each acknowledged when it has been read, cost hardly more than one after the other,
+// and every record comes once, in the right range.
+func TestReplayAtOnce(t *testing.T) {
+	const records, size, pending = 2000, 10, 4
+	c := fakeCluster(t, kfake.SeedTopics(1, "t"))
+	c.fill("t", 0, records, 50)
+	s := open(t, c.config("t"))
+	p := part("t", 0)
+	_, pos := s.read(p, 0, records)
+	s.Ack(1, []batch.Range{{Partition: p, End: pos.Next}})
+	h := c.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "t", Observe: true, Count: -1, When: func(r kmsg.Request) bool {
+		return r.(*kmsg.FetchRequest).MaxWaitMillis == int32(minWait.Milliseconds())
+	}})
+	slots := make(chan struct{}, pending)
+	var wg sync.WaitGroup
+	for at := int64(0); at < records; at += size {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			r := batch.Range{Partition: p, Start: at, End: at + size, Identity: pos.Identity}
+			next := r.Start
+			err := s.Read(t.Context(), r, func(c *batch.Chunk) error {
+				for i := range c.Records {
+					if c.Records[i].Offset != next {
+						t.Errorf("[%d,%d): offset %d where %d is due", r.Start, r.End, c.Records[i].Offset, next)
+					}
+					next++
+				}
+				return nil
+			})
+			if err != nil || next != r.End {
+				t.Errorf("[%d,%d): %v at %d", r.Start, r.End, err, next)
+			}
+			s.Ack(2, []batch.Range{r})
+		})
+	}
+	wg.Wait()
+	// Readers that overtake each other fetch for themselves; most don't.
+	if h.Hits() > records/size/4 {
+		t.Errorf("%d requests for %d ranges within one response", h.Hits(), records/size)
 	}
 }
 

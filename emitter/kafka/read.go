@@ -54,7 +54,8 @@ func (e *Emitter) Read(ctx context.Context, r batch.Range, yield func(*batch.Chu
 
 // replayer fetches ranges that are no longer buffered, over connections of its own. What a response holds beyond
 // the range that it was fetched for is kept for the next one, so that a replay of many small ranges in a row
-// fetches each record once.
+// fetches each record once, also if several of them are read at a time: a reader waits for the one whose range ends where its
+// own begins, until that has fetched all that it needs. They decode beside each other.
 type replayer struct {
 	e *Emitter
 
@@ -62,6 +63,9 @@ type replayer struct {
 	client *kgo.Client // nil until the first use
 	closed bool
 	left   map[batch.Partition]*leftover
+	// fetching has, for each reader that may still fetch, where its range ends; the channel is closed when it has done.
+	fetching map[batch.Position]chan struct{}
+	places   map[batch.Partition]*place // where the last fetch of a partition went to
 }
 
 // leftover holds the segments of one partition's last response.
@@ -70,8 +74,70 @@ type leftover struct {
 	buf      buffer
 }
 
+// turn waits until the reader of the range before r has fetched what it needs, if there is one. done tells the reader of the range
+// behind r that it needn't wait any more.
+func (y *replayer) turn(ctx context.Context, r batch.Range) (done func(), err error) {
+	start, end := batch.Position{Partition: r.Partition, Next: r.Start}, batch.Position{Partition: r.Partition, Next: r.End}
+	mine := make(chan struct{})
+	y.mu.Lock()
+	before := y.fetching[start]
+	y.fetching[end] = mine
+	y.mu.Unlock()
+	done = sync.OnceFunc(func() {
+		y.mu.Lock()
+		if y.fetching[end] == mine { // another may read the same range
+			delete(y.fetching, end)
+		}
+		y.mu.Unlock()
+		close(mine)
+	})
+	if before != nil && r.Start < r.End {
+		select {
+		case <-before:
+		case <-ctx.Done():
+			done()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return done, nil
+}
+
+// placeOf is where a range of a partition was fetched from last, if that was the same topic; nil elsewhere.
+func (y *replayer) placeOf(r batch.Range) *place {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if at := y.places[r.Partition]; at != nil && r.Identity != "" && at.topic.identity() == r.Identity {
+		return at
+	}
+	return nil
+}
+
+// found keeps where a partition can be fetched; nil forgets it.
+func (y *replayer) found(p batch.Partition, at *place) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if at == nil {
+		delete(y.places, p)
+	} else {
+		y.places[p] = at
+	}
+}
+
+// note keeps a place inside a segment that reading has found, for the range behind.
+func (y *replayer) note(p batch.Partition, base int64, c cut) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	l := y.left[p]
+	if l == nil {
+		return
+	}
+	if i := l.buf.find(c.offset); i < len(l.buf.segs) && l.buf.segs[i].base == base && l.buf.segs[i].data != nil {
+		l.buf.segs[i].note(c)
+	}
+}
+
 func newReplayer(e *Emitter) *replayer {
-	return &replayer{e: e, left: map[batch.Partition]*leftover{}}
+	return &replayer{e: e, left: map[batch.Partition]*leftover{}, fetching: map[batch.Position]chan struct{}{}, places: map[batch.Partition]*place{}}
 }
 
 func (y *replayer) connect() (*kgo.Client, error) {
@@ -99,11 +165,13 @@ func (y *replayer) close() {
 	}
 }
 
-// forget drops what is kept of a partition.
-func (y *replayer) forget(p batch.Partition) {
+// forget drops what is kept of a partition, unless it reaches beyond offset.
+func (y *replayer) forget(p batch.Partition, offset int64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	delete(y.left, p)
+	if l := y.left[p]; l != nil && l.buf.next <= offset {
+		delete(y.left, p)
+	}
 }
 
 // take returns what is kept of a partition, for the caller alone, if it holds offset.
@@ -141,29 +209,34 @@ func (y *replayer) read(ctx context.Context, r batch.Range, dec *decoder, yield 
 	defer cancel(nil)
 	defer context.AfterFunc(y.e.ctx, func() { cancel(errors.New("the source was closed")) })()
 
+	done, err := y.turn(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer done()
 	next := r.Start
+	var segs []segment // of r, up to next
 	l := y.take(r, next)
-	var at *place
+	at := y.placeOf(r)
 	deadline := y.e.now().Add(y.e.cfg.Timeout) // for progress
 	pause := minBackoff
 	for {
-		for l != nil && next < r.End && next < l.buf.next {
-			for _, s := range l.buf.view(nil, next, r.End) {
-				if err := dec.decode(r.Partition, &s, r.Start, r.End, yield); err != nil {
-					return err
-				}
-				next = s.end
-			}
+		if l != nil && next < r.End && next < l.buf.next {
+			segs = l.buf.view(segs, next, r.End)
+			next = min(l.buf.next, r.End)
 			deadline, pause = y.e.now().Add(y.e.cfg.Timeout), minBackoff
 		}
 		if next >= r.End {
 			if l != nil {
 				y.keep(r.Partition, l)
 			}
-			return nil
+			done()
+			return y.decode(r, segs, dec, yield)
 		}
 		if at == nil {
-			at, err = y.locate(ctx, r, next)
+			if at, err = y.locate(ctx, r, next); err == nil {
+				y.found(r.Partition, at)
+			}
 		}
 		if at != nil {
 			l, err = y.fetch(ctx, client, at, r, next)
@@ -179,6 +252,7 @@ func (y *replayer) read(ctx context.Context, r batch.Range, dec *decoder, yield 
 			return err
 		case err != nil:
 			at = nil
+			y.found(r.Partition, nil)
 		}
 		// No answer, or nothing to be read at next although the range goes on: the broker may be behind.
 		if y.e.now().After(deadline) {
@@ -197,6 +271,20 @@ func (y *replayer) read(ctx context.Context, r batch.Range, dec *decoder, yield 
 		}
 		pause = min(2*pause, maxBackoff)
 	}
+}
+
+func (y *replayer) decode(r batch.Range, segs []segment, dec *decoder, yield func(*batch.Chunk) error) error {
+	for i := range segs {
+		s := &segs[i]
+		dec.cut = cut{}
+		if err := dec.decode(r.Partition, s, r.Start, r.End, yield); err != nil {
+			return err
+		}
+		if dec.cut.index > 0 {
+			y.note(r.Partition, s.base, dec.cut)
+		}
+	}
+	return nil
 }
 
 // locate finds the leader of r's partition, and makes sure that the topic is the one that r was read from.

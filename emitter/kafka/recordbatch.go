@@ -307,6 +307,7 @@ type decoder struct {
 	chunk   batch.Chunk
 	records []batch.Record
 	headers []batch.Header
+	cut     cut // where the last decode stopped inside its segment; unchanged if it came to the segment's end
 }
 
 // decode passes the records of s with offsets in [start, end) to yield.
@@ -322,6 +323,7 @@ func (d *decoder) decode(p batch.Partition, s *segment, start, end int64, yield 
 	r := reader{in: s.data, pos: at.pos}
 	n, nh := 0, 0
 	for i, last := at.index, s.base-1; i < s.count; i++ {
+		pos := r.pos
 		r.record()
 		offset := s.base + r.offsetDelta
 		if r.bad || offset <= last || offset >= s.end {
@@ -332,6 +334,7 @@ func (d *decoder) decode(p batch.Partition, s *segment, start, end int64, yield 
 			continue
 		}
 		if offset >= end {
+			d.cut = cut{offset: offset, index: i, pos: pos}
 			break
 		}
 		if n == len(recs) {
