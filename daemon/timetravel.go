@@ -45,10 +45,12 @@ func (a *app) inThePast(ctx context.Context, t *target, f func(p *past) error) e
 		}
 		defer place.Close() //nolint:errcheck // it was only read
 		p := &past{target: t, place: place, db: db, last: snap.Txid}
-		if p.tmp, err = os.MkdirTemp("", "tridentd-past-"); err != nil {
+		tmp, remove, err := replay.Scratch("", "tridentd-past-")
+		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(p.tmp)) }()
+		p.tmp = tmp
+		defer func() { err = errors.Join(err, remove()) }()
 		return f(p)
 	})
 }

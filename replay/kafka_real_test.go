@@ -85,6 +85,9 @@ func (w *kafkaWorld) ends(code int, data string, args []string, words ...string)
 	if got != code {
 		w.t.Fatalf("%s: exit %d, want %d\n%s", args, got, code, said)
 	}
+	if code != 0 {
+		w.t.Log(said)
+	}
 	for _, word := range words {
 		if !strings.Contains(said, word) {
 			w.t.Errorf("%s doesn't say %q:\n%s", args, word, said)
