@@ -174,6 +174,9 @@ func New(cfg Config) *Executor {
 	for i, s := range cfg.Plan.Sources {
 		x.sourceAt[s.ID] = i
 		x.tasks[i].make = s.NewTask
+		if s.Parallel > 0 {
+			x.tasks[i].slots = make(chan struct{}, s.Parallel)
+		}
 		x.timed = x.timed || s.Time != nil
 		if s.OnBad == plan.Stop {
 			x.onBad = plan.Stop

@@ -25,9 +25,10 @@ type partResult struct {
 
 // taskPool keeps the tasks of one source, with their buffers.
 type taskPool struct {
-	make func() plan.Task
-	mu   sync.Mutex
-	free []plan.Task
+	make  func() plan.Task
+	slots chan struct{} // held while one of them works, before taskSlots; nil: any number may
+	mu    sync.Mutex
+	free  []plan.Task
 }
 
 func (p *taskPool) get() plan.Task {
@@ -176,6 +177,12 @@ func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 		ctxs[i], cancels[i] = context.WithCancel(ctx)
 	}
 	run := func(i int) error {
+		if slots := x.tasks[x.sourceAt[f.b.Ranges[i].Source]].slots; slots != nil {
+			if err := acquire(ctxs[i], slots); err != nil {
+				return err
+			}
+			defer func() { <-slots }()
+		}
 		if err := acquire(ctxs[i], x.taskSlots); err != nil {
 			return err
 		}

@@ -251,7 +251,11 @@ func (r *exchangeRun) runShards(ctx context.Context, shards []shardOut) error {
 	var next atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for range min(x.cfg.Procs, x.cfg.Shards) {
+	workers := min(x.cfg.Procs, x.cfg.Shards)
+	if r.e.Parallel > 0 {
+		workers = min(workers, r.e.Parallel)
+	}
+	for range workers {
 		wg.Go(func() {
 			if err := acquire(ctx, x.shardSlots); err != nil {
 				failed.note(x.cfg.Shards, err)
@@ -470,7 +474,14 @@ func (w *shardWorker) merge(ctx context.Context, shard int, out *shardOut) error
 	for i := 0; i < len(w.refs); {
 		key, j := w.group(i)
 		delta := w.delta(i)
-		for k := i + 1; k < j; k++ {
+		if w.e.Merge == nil && j > i+1 {
+			w.acc = append(w.acc[:0], delta...)
+			for k := i + 1; k < j; k++ {
+				w.acc = append(w.acc, w.delta(k)...)
+			}
+			delta = w.acc
+		}
+		for k := i + 1; k < j && w.e.Merge != nil; k++ {
 			merged, err := w.e.Merge(w.tmp[:0], delta, w.delta(k))
 			if err != nil {
 				return w.fail("merge", key, err)

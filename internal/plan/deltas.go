@@ -42,12 +42,19 @@ func (d *Deltas) Reset(shards int) {
 
 // Add appends a key with its delta. Both are copied.
 func (d *Deltas) Add(key, value []byte) error {
+	return d.AddAt(state.ShardOf(key, len(d.starts)-1), key, value)
+}
+
+// Shards is the number of shards.
+func (d *Deltas) Shards() int { return len(d.starts) - 1 }
+
+// AddAt is Add with the shard chosen by the caller: for exchanges without a state, whose keys no one looks up.
+func (d *Deltas) AddAt(shard int, key, value []byte) error {
 	off := len(d.arena)
 	if off+len(key)+len(value) > math.MaxUint32 {
 		return fmt.Errorf("more than 4 GiB of changes in one batch and partition; lower batch.max_records")
 	}
 	d.arena = append(append(d.arena, key...), value...)
-	shard := state.ShardOf(key, len(d.starts)-1)
 	d.starts[shard+1]++
 	d.entries = append(d.entries, Delta{
 		Prefix: prefix(key), key: uint32(off), keyLen: uint32(len(key)),

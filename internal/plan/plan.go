@@ -134,6 +134,8 @@ type Source struct {
 	NewTask func() Task
 	OnBad   OnBad
 	Time    *EventTime // nil: the source has no event time
+	// Parallel bounds how many of its partitions are worked on at once; 0: as many as there are procs. No result depends on it.
+	Parallel int
 	// Mirror makes what is told the source's committed positions; nil: nothing is. It contacts nobody.
 	Mirror func(env Env) (txstate.Mirror, error)
 	// Mirrored names what Mirror writes, for example a topic's offsets in a group: two sources that wrote the same
@@ -249,7 +251,8 @@ type Rejected struct {
 // Exchange brings deltas with equal keys together and says what is done with them.
 type Exchange struct {
 	Name string // the stream's name, for errors and figures
-	// Merge appends to dst the combination of delta a, then b. It must be associative. An Operator has none.
+	// Merge appends to dst the combination of delta a, then b. It must be associative. nil: deltas are put one behind the
+	// other. An Operator has none, as it takes them one by one.
 	Merge func(dst, a, b []byte) ([]byte, error)
 	// State is updated with the merged deltas; nil for a batch aggregate. With an Operator it is what that keeps.
 	State *State
@@ -261,6 +264,8 @@ type Exchange struct {
 	Next func() StageTask
 	// FormatKey writes an encoded key for people, in errors.
 	FormatKey func(key []byte) string
+	// Parallel bounds how many shards are worked on at once; 0: as many as there are procs. No result depends on it.
+	Parallel int
 }
 
 // State is a state that an exchange updates.
