@@ -46,6 +46,9 @@ func withStore(ctx context.Context, dir string, f func(db *pebblestate.DB) error
 		copied := filepath.Join(tmp, "store")
 		switch _, cerr := client.Checkpoint(ctx, copied); {
 		case cerr == nil:
+			if err := linkBases(ctx, whole, copied); err != nil {
+				return err
+			}
 			dir = copied
 		case !holdsNoStore(cerr): // else it is a process that only stays up, and the store is at rest
 			return cerr
@@ -57,6 +60,20 @@ func withStore(ctx context.Context, dir string, f func(db *pebblestate.DB) error
 	}
 	defer db.Close() //nolint:errcheck // nothing was written
 	return f(db)
+}
+
+// linkBases gives a copy what replays of a trimmed ledger begin at, which a checkpoint leaves out.
+func linkBases(ctx context.Context, dir, copied string) (err error) {
+	for range 3 {
+		if err = pebblestate.LinkBases(ctx, dir, copied); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		// One was removed meanwhile, which happens once in a long time.
+		if err := os.RemoveAll(filepath.Join(copied, pebblestate.BasesDir)); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // copyPrefix begins the name of a directory for a copy: it tells whose it is.

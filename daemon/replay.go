@@ -156,6 +156,9 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 			fmt.Fprintf(a.err, "%s: txids %d to %d are those of this pipeline\n", c, rep.From, rep.To)
 		}
 	}
+	if rep.Since == nil && rep.From > max(batch.Txid(f.from), 1) {
+		fmt.Fprintf(a.err, "the ledger has been trimmed: the replay began behind txid %d, of which there is a base\n", rep.From-1)
+	}
 	if rep.Before != nil {
 		if f.into != "" {
 			return replayError(rep.Before)

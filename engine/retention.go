@@ -48,8 +48,32 @@ func ledgerBounds(l plan.Ledger) plan.Ledger {
 	return l
 }
 
-// keepLedger trims the ledger until ctx ends.
-func (h *Handle) keepLedger(ctx context.Context) {
+// keepLedger trims the ledger in the background, until what it returns is called. However short the run, one pass is made, unless
+// that takes longer than the end of a run may.
+func (h *Handle) keepLedger(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.trimLedger(ctx, stop)
+	}()
+	return func() {
+		defer cancel()
+		close(stop)
+		t := time.NewTimer(closeGrace)
+		defer t.Stop()
+		select {
+		case <-ended:
+			return
+		case <-t.C:
+		}
+		cancel()
+		<-ended
+	}
+}
+
+// trimLedger makes passes until stop is closed.
+func (h *Handle) trimLedger(ctx context.Context, stop <-chan struct{}) {
 	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery}
 	tick := time.NewTicker(retentionEvery)
 	defer tick.Stop()
@@ -69,6 +93,8 @@ func (h *Handle) keepLedger(ctx context.Context) {
 		}
 		select {
 		case <-tick.C:
+		case <-stop:
+			return
 		case <-ctx.Done():
 			return
 		}

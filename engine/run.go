@@ -352,16 +352,7 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 	h.o.Observer.Resumed(snap.Txid)
 	h.advance(snap.Txid)
 	h.log.Info("running", "txid", uint64(snap.Txid), "epoch", uint64(snap.Epoch), "data", h.dir)
-	keeping, stopKeeping := context.WithCancel(work)
-	kept := make(chan struct{})
-	go func() {
-		defer close(kept)
-		h.keepLedger(keeping)
-	}()
-	defer func() {
-		stopKeeping()
-		<-kept // before the store is closed
-	}()
+	defer h.keepLedger(work)() // before the store is closed
 	go h.watchDrain(finished, r)
 	if h.abandoned() != nil { // meanwhile
 		r.Stop()

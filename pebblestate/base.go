@@ -26,8 +26,10 @@ import (
 // It lies in base/<txid>, and is one only under that name: while it is made, and while it is removed, the name ends in
 // ".partial".
 
+// BasesDir is the directory of the bases, in the data directory.
+const BasesDir = "base"
+
 const (
-	basesName       = "base"
 	basePartial     = ".partial"
 	baseMaking      = "making" + basePartial
 	baseInfoName    = "BASE"
@@ -108,12 +110,12 @@ func isTable(name string) bool {
 func baseName(txid batch.Txid) string { return fmt.Sprintf("%0*d", baseTxidDigits, uint64(txid)) }
 
 func (db *DB) baseDir(name string) string {
-	return db.opts.FS.PathJoin(db.opts.Dir, basesName, name)
+	return db.opts.FS.PathJoin(db.opts.Dir, BasesDir, name)
 }
 
 // Bases lists the bases, the oldest first. One whose description can't be read is none; that is logged.
 func (db *DB) Bases() ([]Base, error) {
-	names, err := listDir(db.opts.FS, db.opts.FS.PathJoin(db.opts.Dir, basesName))
+	names, err := listDir(db.opts.FS, db.opts.FS.PathJoin(db.opts.Dir, BasesDir))
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +195,7 @@ func (db *DB) MakeBase(ctx context.Context, now time.Time) (Base, error) {
 	if err := db.opts.FS.Rename(making, whole); err != nil {
 		return Base{}, err
 	}
-	return info.base(), syncDir(db.opts.FS, db.opts.FS.PathJoin(db.opts.Dir, basesName))
+	return info.base(), syncDir(db.opts.FS, db.opts.FS.PathJoin(db.opts.Dir, BasesDir))
 }
 
 // chainAt is the ledger's digest as of a txid whose entry is there.
@@ -254,7 +256,7 @@ func (db *DB) RemoveBases(below batch.Txid) error {
 	db.basing.Lock()
 	defer db.basing.Unlock()
 	o := &db.opts
-	dir := o.FS.PathJoin(o.Dir, basesName)
+	dir := o.FS.PathJoin(o.Dir, BasesDir)
 	names, err := listDir(o.FS, dir)
 	if err != nil {
 		return err
@@ -273,7 +275,7 @@ func (db *DB) RemoveBases(below batch.Txid) error {
 // sweepBases removes what was being made or removed when a process ended. REQUIRES: db.basing is held.
 func (db *DB) sweepBases() error {
 	o := &db.opts
-	dir := o.FS.PathJoin(o.Dir, basesName)
+	dir := o.FS.PathJoin(o.Dir, BasesDir)
 	names, err := listDir(o.FS, dir)
 	if err != nil {
 		return err
@@ -305,11 +307,11 @@ func (db *DB) RestoreBase(ctx context.Context, txid batch.Txid, dir string) (Bas
 	return info.base(), copyBase(ctx, db.opts.FS, db.baseDir(baseName(txid)), dir, &info)
 }
 
-// LinkBases gives the database in to, a checkpoint of the one in from that is open elsewhere, the bases of that one. It is
-// done again by the caller if a base was replaced meanwhile, which shows as fs.ErrNotExist.
+// LinkBases gives the database in to, a checkpoint of the one in from that may be open elsewhere, the bases of that one. It
+// fails with fs.ErrNotExist if one is removed meanwhile, and may have done a part then.
 func LinkBases(ctx context.Context, from, to string) error {
 	fsys := vfs.Default
-	names, err := listDir(fsys, fsys.PathJoin(from, basesName))
+	names, err := listDir(fsys, fsys.PathJoin(from, BasesDir))
 	if err != nil {
 		return err
 	}
@@ -317,9 +319,12 @@ func LinkBases(ctx context.Context, from, to string) error {
 		if len(name) != baseTxidDigits {
 			continue
 		}
-		source, target := fsys.PathJoin(from, basesName, name), fsys.PathJoin(to, basesName, name)
+		source, target := fsys.PathJoin(from, BasesDir, name), fsys.PathJoin(to, BasesDir, name)
 		path := fsys.PathJoin(source, baseInfoName)
 		b, err := readFile(fsys, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -151,6 +151,9 @@ func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write
 		defer remove() //nolint:errcheck // nothing in it is of use; the next replay removes it
 		r.o.Dir = dir
 	}
+	if err := r.beginBefore(ctx); err != nil {
+		return from, err
+	}
 	db, err := pebblestate.Open(ctx, pebblestate.Options{
 		Dir: r.o.Dir, Pipeline: r.plan.Name, Shards: r.o.Store.Shards(), CreateIfMissing: true, Logger: r.o.Logger,
 	})

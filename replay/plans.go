@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/change"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -164,6 +166,10 @@ func (r *run) start(ctx context.Context, asked bool) error {
 	if err != nil {
 		return err
 	}
+	if s.held == 0 && !r.o.Base { // all of it has been trimmed
+		r.first, _ = r.o.Store.Ledger()
+		return r.noBeginning()
+	}
 	r.o.To, r.since, r.behind = s.last, s.since, s.behind
 	if r.o.From > r.o.To && s.first <= s.last {
 		return usage("txid %d was made by another pipeline than this, whose last is %d", r.o.From, r.o.To)
@@ -172,31 +178,71 @@ func (r *run) start(ctx context.Context, asked bool) error {
 	if r.o.Base || r.first <= 1 {
 		return nil
 	}
-	bases, err := r.o.Store.Bases()
+	bases, err := r.bases(r.o.To)
 	if err != nil {
 		return err
 	}
-	for _, b := range bases {
-		if b.Txid >= r.first-1 && b.Txid <= r.o.To {
-			if _, err := r.o.Store.RestoreBase(ctx, b.Txid, r.o.Dir); err != nil {
-				return err
-			}
-			r.o.Base = true
-			return nil
-		}
+	if len(bases) == 0 || r.o.From > 1 && r.o.From <= bases[0].Txid {
+		return r.noBeginning()
 	}
-	return r.noBeginning()
+	return r.beginAt(ctx, bases[0])
+}
+
+// bases are those that the replay may begin at, up to a txid, the oldest first.
+func (r *run) bases(upTo batch.Txid) ([]pebblestate.Base, error) {
+	all, err := r.o.Store.Bases()
+	return slices.DeleteFunc(all, func(b pebblestate.Base) bool { return b.Txid+1 < r.first || b.Txid > upTo }), err
+}
+
+// beginAt makes a base what the replay begins at.
+func (r *run) beginAt(ctx context.Context, b pebblestate.Base) error {
+	r.o.Base = true
+	_, err := r.o.Store.RestoreBase(ctx, b.Txid, r.o.Dir)
+	return err
+}
+
+// beginBefore has the replay begin as late as possible before its last batch, which must be run.
+func (r *run) beginBefore(ctx context.Context) error {
+	s, err := r.stretch(ctx, r.o.To, false)
+	if err != nil {
+		return err
+	}
+	r.since, r.first = s.since, max(s.first, s.held)
+	if r.o.Base {
+		return nil
+	}
+	bases, err := r.bases(r.o.To - 1)
+	switch {
+	case err != nil:
+		return err
+	case len(bases) > 0:
+		return r.beginAt(ctx, bases[len(bases)-1])
+	case r.first > 1:
+		return r.noBeginning()
+	}
+	return nil
 }
 
 // noBeginning says why there is nothing to begin at.
 func (r *run) noBeginning() error {
+	bases, err := r.bases(r.last)
+	if err != nil {
+		return err
+	}
+	have := "and there is no base"
+	if len(bases) > 0 {
+		have = fmt.Sprintf("and the first base is of txid %d", bases[0].Txid)
+	}
 	if r.since != nil {
 		err := batch.NewError(batch.Permanent, batch.CodePlanChanged, "replay",
-			fmt.Errorf("%s, and there is no copy of the store as of txid %d or later to begin at", r.since, r.first-1),
-			"begin at a savepoint made since, or replay what lies before with the pipeline as it was then")
+			fmt.Errorf("%s, %s to begin at", r.since, have), "begin at a savepoint made since, or replay what lies before with the pipeline as it was then")
 		err.Txid = r.since.Txid
 		return err
 	}
+	remedy := "begin at a savepoint, or have a longer ledger kept (ledger: retention)"
+	if len(bases) > 0 {
+		remedy = fmt.Sprintf("ask for txid %d or a later one, ", bases[0].Txid+1) + remedy
+	}
 	return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-		fmt.Errorf("the ledger begins at txid %d: what lies before has been trimmed, and there is no base to begin at", r.first), "begin at a savepoint, or keep a longer ledger")
+		fmt.Errorf("the ledger begins at txid %d, as what lies before has been trimmed, %s to begin at", r.first, have), remedy)
 }

@@ -183,13 +183,13 @@ func (r *run) begin(ctx context.Context, db *pebblestate.DB) error {
 		}
 		if want := r.base + batch.Txid(len(r.entries)+1); e.Txid != want {
 			return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-				fmt.Errorf("the ledger begins at txid %d, and the replay would begin at txid %d: what lies between has been trimmed", e.Txid, want), "begin at a savepoint, or keep a longer ledger")
+				fmt.Errorf("the ledger begins at txid %d, and the replay would begin at txid %d: what lies between has been trimmed", e.Txid, want), "begin at a later savepoint, or have a longer ledger kept (ledger: retention)")
 		}
 		r.entries = append(r.entries, e)
 	}
 	if r.o.To > r.base && r.base+batch.Txid(len(r.entries)) != r.o.To {
 		return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-			fmt.Errorf("the ledger doesn't hold txids %d to %d any more: they have been trimmed", r.base+1, r.o.To), "begin at a savepoint, or keep a longer ledger")
+			fmt.Errorf("the ledger doesn't hold txids %d to %d any more: they have been trimmed", r.base+1, r.o.To), "begin at a later savepoint, or have a longer ledger kept (ledger: retention)")
 	}
 	return nil
 }
