@@ -13,11 +13,15 @@ import (
 
 // The first byte of a value tells its version, so that a later one can add fields and read both.
 const (
+	// What earlier builds wrote, which didn't count filtered rows:
 	entryVersion     = 1
 	importVersion    = 2 // of an entry that ends in Imported
-	migrationVersion = 3 // of an entry that ends in Migrated; all others are of version 1
-	positionVersion  = 1
-	staticVersion    = 1
+	migrationVersion = 3 // of an entry that ends in Migrated
+	// countedVersion is of an entry that ends in Imported, Migrated and Counts.Filtered.
+	countedVersion = 4
+
+	positionVersion = 1
+	staticVersion   = 1
 )
 
 func readVersion(r *enc.Reader, what string, known byte) error {
@@ -40,6 +44,8 @@ func readPartition(r *enc.Reader) batch.Partition {
 func appendEntry(b []byte, e *txstate.Entry) []byte {
 	version := byte(entryVersion)
 	switch {
+	case e.Counts.Filtered != txstate.Uncounted:
+		version = countedVersion
 	case len(e.Migrated) > 0:
 		version = migrationVersion
 	case e.Imported != "":
@@ -108,10 +114,19 @@ func appendEntry(b []byte, e *txstate.Entry) []byte {
 	case importVersion:
 		b = enc.AppendString(b, e.Imported)
 	case migrationVersion:
-		b = enc.AppendUvarint(b, uint64(len(e.Migrated)))
-		for _, m := range e.Migrated {
-			b = enc.AppendString(b, m)
-		}
+		b = appendMigrated(b, e)
+	case countedVersion:
+		b = enc.AppendString(b, e.Imported)
+		b = appendMigrated(b, e)
+		b = enc.AppendVarint(b, e.Counts.Filtered)
+	}
+	return b
+}
+
+func appendMigrated(b []byte, e *txstate.Entry) []byte {
+	b = enc.AppendUvarint(b, uint64(len(e.Migrated)))
+	for _, m := range e.Migrated {
+		b = enc.AppendString(b, m)
 	}
 	return b
 }
@@ -120,8 +135,8 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 	var e txstate.Entry
 	r := enc.NewReader(b)
 	version := r.Byte()
-	if r.Err() == nil && (version < entryVersion || version > migrationVersion) {
-		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d to %d are known", enc.ErrMalformed, version, entryVersion, migrationVersion)
+	if r.Err() == nil && (version < entryVersion || version > countedVersion) {
+		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d to %d are known", enc.ErrMalformed, version, entryVersion, countedVersion)
 	}
 	e.Txid = batch.Txid(r.Uvarint())
 	e.Attempt = batch.Attempt{Epoch: batch.Epoch(r.Uvarint()), N: r.Uint32()}
@@ -156,6 +171,7 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 	e.Statics = readSlice(r, 10, func() txstate.StaticVersion {
 		return txstate.StaticVersion{Name: r.String(), Rows: r.Varint(), Digest: r.Uint64()}
 	})
+	e.Counts.Filtered = txstate.Uncounted
 	switch version {
 	case importVersion:
 		if e.Imported = r.String(); r.Err() == nil && e.Imported == "" {
@@ -164,6 +180,12 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 	case migrationVersion:
 		if e.Migrated = readSlice(r, 1, r.String); r.Err() == nil && len(e.Migrated) == 0 {
 			return e, fmt.Errorf("%w: a ledger entry of version %d that migrated nothing", enc.ErrMalformed, version)
+		}
+	case countedVersion:
+		e.Imported = r.String()
+		e.Migrated = readSlice(r, 1, r.String)
+		if e.Counts.Filtered = r.Varint(); r.Err() == nil && e.Counts.Filtered == txstate.Uncounted {
+			return e, fmt.Errorf("%w: a ledger entry of version %d without its count", enc.ErrMalformed, version)
 		}
 	}
 	return e, r.Done()

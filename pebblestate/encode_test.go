@@ -60,7 +60,7 @@ var (
 		Joined:     []batch.Position{{Partition: goldenPartition, Next: 1000, Identity: "AbC", LeaderEpoch: batch.NoEpoch}},
 		Watermarks: []txstate.Watermark{{Source: "orders", Time: -1}},
 		Reset:      true,
-		Counts:     txstate.Counts{Read: 98, Rejected: 1, Late: 2, Future: 3},
+		Counts:     txstate.Counts{Read: 98, Filtered: txstate.Uncounted, Rejected: 1, Late: 2, Future: 3},
 		States:     []txstate.StateDigest{{State: "by_word", Writes: 12, Digest: 0x2122232425262728}},
 		Statics:    []txstate.StaticVersion{{Name: "airlines", Rows: 16, Digest: 0x3132333435363738}},
 		Chain:      0x4142434445464748, Build: "v1 amd64 v1", Plan: 0x5152535455565758,
@@ -68,7 +68,8 @@ var (
 		Took:      txstate.Durations{Plan: 1, Read: 2000, Process: 3_000_000, Commit: 4_000_000_000},
 	}
 	goldenReset = txstate.Entry{
-		Txid: 301, Attempt: batch.Attempt{Epoch: 5, N: 1}, Attempts: 1, Time: goldenTime, Reset: true, Chain: 0x5152535455565758,
+		Counts: txstate.Counts{Filtered: txstate.Uncounted},
+		Txid:   301, Attempt: batch.Attempt{Epoch: 5, N: 1}, Attempts: 1, Time: goldenTime, Reset: true, Chain: 0x5152535455565758,
 		Ranges: []txstate.RangeEntry{{
 			Range:     batch.Range{Partition: goldenPartition, Start: 1100, End: 40, Identity: "DeF", LeaderEpoch: batch.NoEpoch},
 			EventTime: txstate.NoTime,
@@ -76,7 +77,8 @@ var (
 		Watermarks: goldenEntry.Watermarks, Build: "v1.2.3 arm64", Plan: 0x6162636465666768, Committed: goldenTime,
 	}
 	goldenImport = txstate.Entry{
-		Txid: 1, Attempt: batch.Attempt{Epoch: 1, N: 1}, Attempts: 1, Time: goldenTime, Reset: true, Imported: "trident-zk zk:2181/transactional words",
+		Counts: txstate.Counts{Filtered: txstate.Uncounted},
+		Txid:   1, Attempt: batch.Attempt{Epoch: 1, N: 1}, Attempts: 1, Time: goldenTime, Reset: true, Imported: "trident-zk zk:2181/transactional words",
 		Chain: 0x7172737475767778,
 		Ranges: []txstate.RangeEntry{{
 			Range:     batch.Range{Partition: goldenPartition, Start: 120, End: 120, Identity: "AbC", LeaderEpoch: batch.NoEpoch},
@@ -97,6 +99,9 @@ func TestGolden(t *testing.T) {
 	golden(t, "entry", appendEntry(nil, &goldenEntry))
 	golden(t, "entry_reset", appendEntry(nil, &goldenReset))
 	golden(t, "entry_import", appendEntry(nil, &goldenImport))
+	counted := goldenEntry
+	counted.Counts.Filtered = 40
+	golden(t, "entry_counted", appendEntry(nil, &counted))
 	golden(t, "position", appendPosition(nil, &goldenPosition))
 	golden(t, "position_key", positionKey(goldenPartition))
 	golden(t, "ledger_key", txidKey(kindLedger, 300))
@@ -151,7 +156,7 @@ func TestPositionRoundTrip(t *testing.T) {
 
 func TestUnknownVersions(t *testing.T) {
 	e := appendEntry(nil, &goldenEntry)
-	e[0] = migrationVersion + 1
+	e[0] = countedVersion + 1
 	p := appendPosition(nil, &goldenPosition)
 	p[0] = positionVersion + 1
 	_, eerr := decodeEntry(e)

@@ -118,6 +118,7 @@ func (s *filterRun) begin(*plan.TaskContext) {}
 
 func (s *filterRun) run(sel []int32) []int32 {
 	s.kept = s.p.Filter(s.t.evaluates(s.f, s.label), &s.f.rows, sel, s.kept[:0])
+	s.t.tc.Filtered += int64(len(sel) - len(s.kept) - len(s.t.ctx.Errs))
 	s.t.noteErrs(s.f, s.label)
 	return s.kept
 }

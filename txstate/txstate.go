@@ -42,10 +42,14 @@ type StaticVersion struct {
 // Counts says what became of a batch's records.
 type Counts struct {
 	Read     int64
+	Filtered int64 // rows that a filter dropped; Uncounted in entries of builds that didn't count them
 	Rejected int64 // bad records turned away by policy skip or dead_letter
 	Late     int64 // rows behind the watermark
 	Future   int64 // rows with a time too far ahead
 }
+
+// Uncounted stands for a count that isn't known.
+const Uncounted int64 = -1
 
 // Watermark is how far event time has come in one source, in nanoseconds since 1970.
 type Watermark struct {

@@ -38,6 +38,7 @@ func (x *Executor) check(ctx context.Context, f *flight, earlier []*flight, wind
 		for i, r := range g.results {
 			seen[i] = r.eventTime
 			g.counts.Read += r.input.Records
+			g.counts.Filtered += r.filtered
 			g.countRejected(r.rejected)
 		}
 		g.times = g.left.next(x.plan, g.b, seen)

@@ -20,6 +20,7 @@ type partResult struct {
 	out       []*plan.Deltas
 	persist   []any
 	rejected  []plan.Rejected
+	filtered  int64
 	trace     *plan.Trace // set if the task is to note its steps
 }
 
@@ -155,6 +156,7 @@ func (x *Executor) sourceStage(ctx context.Context, f, before *flight, committed
 	for i, r := range f.results {
 		seen[i] = r.eventTime
 		f.counts.Read += r.input.Records
+		f.counts.Filtered += r.filtered
 		f.countRejected(r.rejected)
 	}
 	f.times = left.next(x.plan, f.b, seen)
@@ -304,7 +306,7 @@ func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r bat
 	for _, d := range tc.Out {
 		d.Finish()
 	}
-	res.input, res.eventTime, res.rejected = in.result(), tc.EventTime, tc.Rejected
+	res.input, res.eventTime, res.rejected, res.filtered = in.result(), tc.EventTime, tc.Rejected, tc.Filtered
 	return nil
 }
 

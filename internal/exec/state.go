@@ -88,6 +88,7 @@ type stagePart struct {
 	out      []*plan.Deltas // nil if there is no stage, only an operator
 	persist  []any
 	rejected []plan.Rejected
+	filtered int64
 }
 
 // partition stands for a shard of a later stage where a source partition would.
@@ -112,6 +113,7 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, 
 				inputs = append(inputs, out)
 			}
 			f.countRejected(st.parts[i].rejected)
+			f.counts.Filtered += st.parts[i].filtered
 		}
 	}
 	for i, e := range x.plan.Exchanges {
@@ -465,7 +467,7 @@ func (p *stagePart) finish(tc *plan.TaskContext) {
 	for _, d := range tc.Out {
 		d.Finish()
 	}
-	p.out, p.persist, p.rejected = tc.Out, tc.Persist, tc.Rejected
+	p.out, p.persist, p.rejected, p.filtered = tc.Out, tc.Persist, tc.Rejected, tc.Filtered
 }
 
 // merge combines the deltas of each key, and updates the state or hands them on.

@@ -223,6 +223,8 @@ type TaskContext struct {
 	Persist []any
 	// Rejected are the rows turned away, in the order of their offsets.
 	Rejected []Rejected
+	// Filtered counts the rows that filters dropped. The task adds to it.
+	Filtered int64
 	// Trace, if not nil, asks the task to note what each step hands on. A task that can't tell leaves it empty.
 	Trace *Trace
 }

@@ -74,7 +74,7 @@ func EntryGen(txid batch.Txid, epoch batch.Epoch) *rapid.Generator[txstate.Entry
 			Reset:      rapid.Bool().Draw(t, "reset"),
 			Imported:   rapid.SampledFrom([]string{"", "file positions.json"}).Draw(t, "imported"),
 			Counts: txstate.Counts{
-				Read: rapid.Int64().Draw(t, "read"), Rejected: rapid.Int64().Draw(t, "rejected"),
+				Read: rapid.Int64().Draw(t, "read"), Filtered: rapid.Int64Min(txstate.Uncounted).Draw(t, "filtered"), Rejected: rapid.Int64().Draw(t, "rejected"),
 				Late: rapid.Int64().Draw(t, "late"), Future: rapid.Int64().Draw(t, "future"),
 			},
 			States:    rapid.SliceOfN(rapid.Custom(drawStateDigest), 1, 3).Draw(t, "states"),
