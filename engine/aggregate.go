@@ -124,7 +124,7 @@ func (c *combine[K, T]) reset(rc *rec) {
 func (c *combine[K, T]) addWindowed(rc *rec, v T) {
 	w := c.g.window
 	start := window.Start(rc.time, w.Size, w.Offset)
-	if end := w.End(start); end <= c.mark && rc.r != nil { // results of windows are never late
+	if end := w.End(start); end <= c.mark && (rc.r != nil || rc.mayBeLate) { // results of windows are never late
 		rc.reject(plan.RejectLate, c.name, fmt.Sprintf("the window that began at %s had closed: event time %s, watermark %s",
 			nanoText(start), nanoText(rc.time), nanoText(c.mark)))
 		return
@@ -168,24 +168,30 @@ func (c *combine[K, T]) put(rc *rec, start int64, v T) {
 	c.live[slot] = true
 }
 
-// addCarefully undoes what a function did before it failed.
 func (c *combine[K, T]) addCarefully(rc *rec, k groupKey[K], slot int32, v T) {
-	c.table.Save(int(slot))
-	var err error
-	step := "aggregate " + c.name
-	if !rc.guard(step, func() { err = c.table.Add(int(slot), v) }) {
-		c.table.Restore(int(slot))
-		return
-	}
+	ok, err := addCarefully(rc, c.table, int(slot), "aggregate "+c.name, v)
 	switch {
-	case err == nil:
-		c.live[slot] = true
-	case isBadRecord(err):
-		c.table.Restore(int(slot))
-		rc.bad(step, err)
-	default:
+	case err != nil:
 		c.fail(rc, k, err)
+	case ok:
+		c.live[slot] = true
 	}
+}
+
+// addCarefully adds v to a slot, and undoes what a function did before it failed: ok is false if the record was bad, and has been dealt
+// with. Other errors are returned.
+func addCarefully[T any](rc *rec, table agg.Table[T], slot int, step string, v T) (ok bool, err error) {
+	table.Save(slot)
+	if !rc.guard(step, func() { err = table.Add(slot, v) }) {
+		table.Restore(slot)
+		return false, nil
+	}
+	if isBadRecord(err) {
+		table.Restore(slot)
+		rc.bad(step, err)
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func isBadRecord(err error) bool {
@@ -258,6 +264,7 @@ func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a 
 		return out
 	}
 	e := &plan.Exchange{Name: name, Merge: a.Merge, FormatKey: value.KeyText}
+	out.at = []*int{&e.Parallel}
 	e.Next = func() plan.StageTask {
 		dec, err := decoderOf[R](a.Columns())
 		if err != nil {

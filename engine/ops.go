@@ -3,10 +3,9 @@ package engine
 // Map replaces each value.
 func Map[T, U any](s Stream[T], f func(T) U) Stream[U] {
 	out := derive[U](s)
-	step := s.p.step("map")
-	out.n.step = step
-	s.p.describe("  %s", step)
+	out.n.named(s.p, "map", "")
 	s.to(func(b *builder) push[T] {
+		step := out.n.step
 		next := out.n.build(b)
 		if !b.careful {
 			return func(rc *rec, v T) { next(rc, f(v)) }
@@ -24,10 +23,9 @@ func Map[T, U any](s Stream[T], f func(T) U) Stream[U] {
 // TryMap is Map for a function that needs the batch, or can fail.
 func TryMap[T, U any](s Stream[T], f func(b *Batch, v T) (U, error)) Stream[U] {
 	out := derive[U](s)
-	step := s.p.step("map")
-	out.n.step = step
-	s.p.describe("  %s", step)
+	out.n.named(s.p, "map", "")
 	s.to(func(b *builder) push[T] {
+		step := out.n.step
 		next := out.n.build(b)
 		view := &Batch{step: step}
 		return func(rc *rec, v T) {
@@ -48,10 +46,9 @@ func TryMap[T, U any](s Stream[T], f func(b *Batch, v T) (U, error)) Stream[U] {
 // FlatMap replaces each value by any number of values.
 func FlatMap[T, U any](s Stream[T], f func(T) []U) Stream[U] {
 	out := derive[U](s)
-	step := s.p.step("flat_map")
-	out.n.step = step
-	s.p.describe("  %s", step)
+	out.n.named(s.p, "flat_map", "")
 	s.to(func(b *builder) push[T] {
+		step := out.n.step
 		next := out.n.build(b)
 		return func(rc *rec, v T) {
 			var us []U
@@ -83,10 +80,9 @@ func Process[T, U any](s Stream[T], f func(b *Batch, v T, emit func(U)) error) S
 
 func process[T, U any](s Stream[T], kind string, f func(b *Batch, v T, emit func(U)) error) Stream[U] {
 	out := derive[U](s)
-	step := s.p.step(kind)
-	out.n.step = step
-	s.p.describe("  %s", step)
+	out.n.named(s.p, kind, "")
 	s.to(func(b *builder) push[T] {
+		step := out.n.step
 		next := out.n.build(b)
 		view := &Batch{step: step}
 		var held []U
@@ -109,10 +105,9 @@ func process[T, U any](s Stream[T], kind string, f func(b *Batch, v T, emit func
 // Filter keeps the values for which f is true.
 func (s Stream[T]) Filter(f func(T) bool) Stream[T] {
 	out := derive[T](s)
-	step := s.p.step("filter")
-	out.n.step = step
-	s.p.describe("  %s", step)
+	out.n.named(s.p, "filter", "")
 	s.to(func(b *builder) push[T] {
+		step := out.n.step
 		next := out.n.build(b)
 		if !b.careful {
 			return func(rc *rec, v T) {
@@ -134,10 +129,9 @@ func (s Stream[T]) Filter(f func(T) bool) Stream[T] {
 // TryFilter is Filter for a function that needs the batch, or can fail.
 func (s Stream[T]) TryFilter(f func(b *Batch, v T) (bool, error)) Stream[T] {
 	out := derive[T](s)
-	step := s.p.step("filter")
-	out.n.step = step
-	s.p.describe("  %s", step)
+	out.n.named(s.p, "filter", "")
 	s.to(func(b *builder) push[T] {
+		step := out.n.step
 		next := out.n.build(b)
 		view := &Batch{step: step}
 		return func(rc *rec, v T) {

@@ -28,6 +28,7 @@ type Pipeline struct {
 	// placed holds how many exchanges there were when a persist with a stream behind it was added: it goes before the next.
 	placed map[*plan.Persist]int
 	states map[string]bool
+	names  map[string]bool // of operators
 	lines  []string
 	text   []string
 	// What the plan's definition is made of.
@@ -121,7 +122,7 @@ func WithLedger(l Ledger) PipelineOption {
 // New begins a pipeline. Its name is part of where its data lie: letters, digits, "-" and "_", beginning with a
 // letter, at most 64.
 func New(name string, opts ...PipelineOption) *Pipeline {
-	p := &Pipeline{name: name, states: map[string]bool{}, timed: map[*plan.State][]*sourceDef{}, placed: map[*plan.Persist]int{}}
+	p := &Pipeline{name: name, states: map[string]bool{}, names: map[string]bool{}, timed: map[*plan.State][]*sourceDef{}, placed: map[*plan.Persist]int{}}
 	p.checkName("pipeline", name)
 	for _, o := range opts {
 		o(p)

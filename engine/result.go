@@ -67,6 +67,7 @@ func results[R any, K comparable](s *State[K], what string, kind plan.Emit) Stre
 		return out
 	}
 	st := s.exchange.State
+	out.at = []*int{&s.exchange.Parallel}
 	out.timed = st.Schema.Window != nil
 	if _, err := decoderOf[R](st.Schema.Values); err != nil {
 		p.errorf("%s: %w", step, err)

@@ -76,15 +76,14 @@ func badRow(name string, p batch.Partition, offset int64, err error) error {
 // is shared and must not be changed.
 func Lookup[T any, K comparable, V, R any](s Stream[T], t Table[K, V], key func(T) K, f func(v T, row *V) R) Stream[R] {
 	out := derive[R](s)
-	step := s.p.step("lookup")
-	out.n.step = step
 	if t.p != s.p {
-		s.p.errorf("%s: the table belongs to another pipeline", step)
+		s.p.errorf("Lookup: the table belongs to another pipeline")
 		return out
 	}
 	out.trail.table = s.p.statics[t.index].Name
-	s.p.describe("  %s in %s", step, out.trail.table)
+	out.n.named(s.p, "lookup", " in "+out.trail.table)
 	s.to(func(b *builder) push[T] {
+		step := out.n.step
 		next := out.n.build(b)
 		var table map[K]*V
 		b.begin = append(b.begin, func(rc *rec) { table, _ = rc.tc.Statics[t.index].(map[K]*V) })

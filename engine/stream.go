@@ -22,12 +22,13 @@ type Stream[T any] struct {
 	root    *sourceDef // set where the stream is what a source decodes
 	timed   bool       // its values have an event time
 	trail   *trail
+	at      []*int // the bounds on how many of the tasks that the stream lies in work at once; nil: they have none
 }
 
 // derive begins a stream behind s.
 func derive[U, T any](s Stream[T]) Stream[U] {
 	n := &node[U]{}
-	return Stream[U]{p: s.p, n: n, sources: s.sources, timed: s.timed, trail: s.trail.behind(&n.step)}
+	return Stream[U]{p: s.p, n: n, sources: s.sources, timed: s.timed, trail: s.trail.behind(&n.step), at: s.at}
 }
 
 func (s Stream[T]) to(f func(b *builder) push[T]) { s.n.outs = append(s.n.outs, f) }
@@ -47,7 +48,7 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 	if err := dec.Err(); err != nil {
 		p.errorf("source %s: %w", id, err)
 	}
-	n := &node[T]{step: "decode"}
+	n := &node[T]{stepName: stepName{step: "decode"}}
 	framing := emitter.Lines
 	if dec.CSV() {
 		framing = emitter.CSV
@@ -83,7 +84,7 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 	}
 	p.sources = append(p.sources, def)
 	p.describe("source %s: %s, decode %s", id, def.desc, def.decode)
-	return Stream[T]{p: p, n: n, sources: []*sourceDef{def}, root: def, trail: &trail{source: def}}
+	return Stream[T]{p: p, n: n, sources: []*sourceDef{def}, root: def, trail: &trail{source: def}, at: []*int{&def.plan.Parallel}}
 }
 
 // TimeOption is a setting of a source's event time.
@@ -174,10 +175,10 @@ func Merge[T any](first Stream[T], others ...Stream[T]) Stream[T] {
 				out.sources = append(slices.Clip(out.sources), d)
 			}
 		}
+		out.at = append(slices.Clip(out.at), s.at...)
 		s.to(forward)
 		out.trail.from = append(out.trail.from, s.trail)
 	}
-	out.n.step = first.p.step("merge")
-	first.p.describe("  %s of %d streams", out.n.step, len(others)+1)
+	out.n.named(first.p, "merge", fmt.Sprintf(" of %d streams", len(others)+1))
 	return out
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -19,7 +20,17 @@ type rec struct {
 	key    []byte        // of the row, encoded; in later stages
 	offset int64
 	time   int64 // event time in nanoseconds; txstate.NoTime if there is none
-	err    error // stops the task
+	// mayBeLate says of a row of a later stage that its time is that of records: results of windows are never late.
+	mayBeLate bool
+	from      *origin // where the row was repartitioned; nil for records and for rows that stand for several
+	wire      []byte  // such a row, encoded
+	err       error   // stops the task
+}
+
+// origin is the place that a row had in the task that handed it over.
+type origin struct {
+	part   batch.Partition
+	offset int64
 }
 
 // fail stops the task. The first failure counts.
@@ -34,6 +45,9 @@ func (rc *rec) bad(step string, cause error) {
 	if t := asTransient(cause, step); t != nil {
 		rc.fail(t.At(rc.tc.Partition, rc.offset))
 		return
+	}
+	if rc.from != nil {
+		cause = fmt.Errorf("row of %s at offset %d: %w", rc.from.part, rc.from.offset, cause)
 	}
 	if rc.tc.OnBad == plan.Skip {
 		rc.reject(plan.RejectBad, step, cause.Error())
@@ -54,6 +68,11 @@ func (rc *rec) reject(kind plan.RejectKind, step, cause string) {
 	}
 	if rc.key != nil {
 		rej.Key = []byte(value.KeyText(rc.key))
+	}
+	if rc.wire != nil {
+		if v, _, err := value.DecodeBinary(rc.wire); err == nil {
+			rej.Value = value.AppendJSON(nil, v)
+		}
 	}
 	rc.tc.Rejected = append(rc.tc.Rejected, rej)
 }
@@ -89,16 +108,19 @@ type push[T any] func(rc *rec, v T)
 
 // node is a point in the graph to which consumers attach.
 type node[T any] struct {
-	step string // whose values these are
+	stepName
 	outs []func(b *builder) push[T]
 }
 
 // builder makes the closures of one task. Each task has its own: what they keep is no one else's.
 type builder struct {
-	careful    bool
-	memo       map[any]any
-	begin, end []func(rc *rec)
-	trace      *tracer // nil: the chain notes nothing
+	careful bool
+	memo    map[any]any
+	begin   []func(rc *rec)
+	// end runs backwards. Whoever adds to it has built what lies behind before, so that whoever hands on values at the end of a
+	// batch does so before those behind it end.
+	end   []func(rc *rec)
+	trace *tracer // nil: the chain notes nothing
 }
 
 // build returns the function that takes the node's values. Within one task it is built once, also where several
@@ -180,11 +202,15 @@ func (c *chains[T]) start(tc *plan.TaskContext) error {
 }
 
 func (c *chains[T]) finish() error {
-	for _, f := range c.cur.end {
+	turnedAway := len(c.rc.tc.Rejected)
+	for _, f := range slices.Backward(c.cur.end) {
 		if c.rc.err != nil {
 			break
 		}
 		f(&c.rc)
+	}
+	if all := c.rc.tc.Rejected; len(all) > turnedAway { // what is handed on at the end has the offset of an earlier record
+		slices.SortStableFunc(all, func(a, b plan.Rejected) int { return cmp.Compare(a.Offset, b.Offset) })
 	}
 	return c.rc.err
 }
