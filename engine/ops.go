@@ -113,13 +113,20 @@ func (s Stream[T]) Filter(f func(T) bool) Stream[T] {
 			return func(rc *rec, v T) {
 				if f(v) {
 					next(rc, v)
+				} else {
+					rc.tc.Filtered++
 				}
 			}
 		}
 		return func(rc *rec, v T) {
 			keep := false
-			if rc.guard(step, func() { keep = f(v) }) && keep {
+			if !rc.guard(step, func() { keep = f(v) }) {
+				return
+			}
+			if keep {
 				next(rc, v)
+			} else {
+				rc.tc.Filtered++
 			}
 		}
 	})
@@ -141,8 +148,11 @@ func (s Stream[T]) TryFilter(f func(b *Batch, v T) (bool, error)) Stream[T] {
 				keep, err = f(view, v)
 				return err
 			})
-			if ok && keep {
+			switch {
+			case ok && keep:
 				next(rc, v)
+			case ok:
+				rc.tc.Filtered++
 			}
 		}
 	})
