@@ -59,6 +59,14 @@ func serverStatus(s engine.Status) server.Status {
 		}
 		st.Mirrors = append(st.Mirrors, ms)
 	}
+	if p := s.Savepoints; p != nil {
+		st.Savepoints = &server.SavepointStatus{
+			Place: p.Place, Name: p.Name, Txid: p.Txid, Bytes: p.Bytes, Seconds: p.Took.Seconds(), Covered: p.Covered.UTC(), Made: p.Made, Failures: p.Failures,
+		}
+		if p.Err != nil {
+			st.Savepoints.Error = server.ErrorStatusOf(p.Err, p.Since)
+		}
+	}
 	if s.Failure != nil {
 		st.LastError = server.ErrorStatusOf(s.Failure, s.FailureSince)
 	}

@@ -3,15 +3,12 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/savepoint"
 	"github.com/tridentd/tridentd/server"
 )
 
@@ -37,10 +34,10 @@ func withStore(ctx context.Context, dir string, f func(db *pebblestate.DB) error
 			return aerr
 		}
 		// Beside the database: on another device it would be a whole copy.
-		sweepCopies(whole)
-		tmp, aerr := os.MkdirTemp(whole, copyPrefix())
+		savepoint.SweepCopies(whole, false)
+		tmp, aerr := savepoint.MakeCopies(whole)
 		if aerr != nil {
-			return fmt.Errorf("a directory for a copy of the store: %w", aerr)
+			return aerr
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 		copied := filepath.Join(tmp, "store")
@@ -74,20 +71,4 @@ func linkBases(ctx context.Context, dir, copied string) (err error) {
 		}
 	}
 	return err
-}
-
-// copyPrefix begins the name of a directory for a copy: it tells whose it is.
-func copyPrefix() string { return fmt.Sprintf("copy-%d-", os.Getpid()) }
-
-// sweepCopies removes copies whose process has gone without doing so. Their links would keep files on the disk that the
-// store doesn't need any more.
-func sweepCopies(dir string) {
-	found, _ := filepath.Glob(filepath.Join(dir, "copy-*"))
-	for _, name := range found {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), "copy-"), "-")
-		n, err := strconv.Atoi(pid)
-		if err == nil && n > 0 && errors.Is(syscall.Kill(n, 0), syscall.ESRCH) {
-			os.RemoveAll(name) //nolint:errcheck // the next one tries again
-		}
-	}
 }

@@ -117,7 +117,7 @@ func (a *app) savepointCreate() *cobra.Command {
 				if !pebblestate.Exists(t.dir) {
 					return usagef("%s holds no data: the pipeline hasn't run with this --data", t.dir)
 				}
-				sweepCopies(whole)
+				savepoint.SweepCopies(whole, false)
 				info, err := place.Create(cmd.Context(), name, whole, time.Now(), func(ctx context.Context, dir string) error {
 					return checkpoint(ctx, t, dir)
 				})

@@ -92,6 +92,9 @@ func (a *app) printStatus(st *server.Status, format string) error {
 			}
 		}
 	}
+	if format == formatTable && st.Savepoints != nil {
+		a.printSavepointStatus(st.Savepoints)
+	}
 	p := newPrinter(format, a.out)
 	if err := p.Begin(st.Committed, statusColumns); err != nil {
 		return err
@@ -116,6 +119,21 @@ func (a *app) printStatus(st *server.Status, format string) error {
 		}
 	}
 	return p.end()
+}
+
+func (a *app) printSavepointStatus(s *server.SavepointStatus) {
+	last := "none yet"
+	if s.Name != "" {
+		last = fmt.Sprintf("last %s, %s bytes", s.Name, grouped(s.Bytes))
+	}
+	fmt.Fprintf(a.out, "savepoints in %s: %s\n", s.Place, last)
+	if e := s.Error; e != nil {
+		fmt.Fprintf(a.out, "  one is due and can't be made (%s, since %s): %s", e.Code, e.Since.Format(time.RFC3339), e.Message)
+		if e.Remedy != "" {
+			fmt.Fprintf(a.out, " (%s)", e.Remedy)
+		}
+		fmt.Fprintln(a.out)
+	}
 }
 
 func (a *app) validateCommand() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -49,6 +50,8 @@ type statusDescs struct {
 	ready, leading, epoch, inFlight, failing, lastError *prometheus.Desc
 	position, end, logEnd, lag, oldest, unavailable     *prometheus.Desc
 	mirrorTxid, mirrorFailing, mirrorFailures           *prometheus.Desc
+
+	saveTxid, saveAge, saveSeconds, saveBytes, saves, saveFailing, saveFailures *prometheus.Desc
 }
 
 // NewMetrics returns the metrics of a pipeline whose status is asked for whenever they are collected. A run makes its own for
@@ -98,6 +101,14 @@ func NewMetrics(pipeline string, status func() Status) *Metrics {
 			mirrorTxid:     desc("mirror_txid", "The txid up to which a mirror of the committed positions has been written.", "mirror"),
 			mirrorFailing:  desc("mirror_failing", "1 while something keeps a mirror from being up to date.", "mirror"),
 			mirrorFailures: desc("mirror_failures_total", "What went wrong with a mirror since the process started, by cause.", "mirror", "code"),
+
+			saveTxid:     desc("savepoint_txid", "The txid of the last savepoint made by schedule."),
+			saveAge:      desc("savepoint_age_seconds", "Seconds since the last savepoint made by schedule held all that had committed."),
+			saveSeconds:  desc("savepoint_duration_seconds", "How long the last savepoint of this process took; batches went on meanwhile."),
+			saveBytes:    desc("savepoint_bytes", "The size of the last savepoint made by schedule."),
+			saves:        desc("savepoints_total", "Savepoints made by schedule since the process started."),
+			saveFailing:  desc("savepoint_failing", "1 while a savepoint that is due can't be made."),
+			saveFailures: desc("savepoint_failures_total", "Attempts to make a savepoint by schedule that failed, since the process started."),
 		},
 	}
 	phase := func(name string) prometheus.Observer { return m.seconds.WithLabelValues(name) }
@@ -151,6 +162,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		n.ready, n.leading, n.epoch, n.inFlight, n.failing, n.lastError, n.position, n.end, n.logEnd, n.lag, n.oldest, n.unavailable,
 		n.mirrorTxid, n.mirrorFailing, n.mirrorFailures,
+		n.saveTxid, n.saveAge, n.saveSeconds, n.saveBytes, n.saves, n.saveFailing, n.saveFailures,
 	} {
 		ch <- d
 	}
@@ -196,6 +208,22 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		mirror := &st.Mirrors[i]
 		gauge(n.mirrorTxid, float64(mirror.Txid), mirror.Name)
 		gauge(n.mirrorFailing, truth(mirror.Err != nil), mirror.Name)
+	}
+	if s := st.Savepoints; s != nil {
+		gauge(n.saveFailing, truth(s.Err != nil))
+		for d, v := range map[*prometheus.Desc]int64{n.saves: s.Made, n.saveFailures: s.Failures} { // order: the registry sorts
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
+		}
+		if s.Name != "" {
+			gauge(n.saveTxid, float64(s.Txid))
+			gauge(n.saveBytes, float64(s.Bytes))
+		}
+		if !s.Covered.IsZero() {
+			gauge(n.saveAge, time.Since(s.Covered).Seconds())
+		}
+		if s.Took > 0 {
+			gauge(n.saveSeconds, s.Took.Seconds())
+		}
 	}
 	for _, mirror := range addFailures(st.Left, st.Mirrors) {
 		for code, count := range mirror.Failures { // order: the registry sorts

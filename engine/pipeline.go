@@ -32,13 +32,14 @@ type Pipeline struct {
 	lines  []string
 	text   []string
 	// What the plan's definition is made of.
-	defined []plan.StateDefinition
-	tables  []plan.Part
-	onBad   plan.OnBad
-	limits  plan.Limits
-	ledger  plan.Ledger
-	keeper  Keeper
-	steps   int
+	defined    []plan.StateDefinition
+	tables     []plan.Part
+	onBad      plan.OnBad
+	limits     plan.Limits
+	ledger     plan.Ledger
+	savepoints plan.Savepoints
+	keeper     Keeper
+	steps      int
 
 	compiled *plan.Plan
 }
@@ -198,7 +199,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	slices.SortFunc(sources, func(a, b *sourceDef) int { return strings.Compare(a.plan.ID, b.plan.ID) })
 	at := map[*sourceDef]int{}
 	pl := &plan.Plan{
-		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits, Ledger: p.ledger,
+		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits, Ledger: p.ledger, Savepoints: p.savepoints,
 	}
 	if p.keeper != nil {
 		pl.Keeper = PlanKeeper(p.name, p.keeper)

@@ -46,6 +46,8 @@ type Handle struct {
 
 	reopening sync.Mutex // held while the store is opened again; taken before mu
 
+	saver *saver // nil without a place for savepoints
+
 	mu      sync.Mutex
 	db      *pebblestate.DB // nil while it is opened again, and once it is closed
 	closed  bool            // the store is closed for good
@@ -86,6 +88,9 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 		o: o, plan: pl, dir: filepath.Join(o.DataDir, pl.Name),
 		log:  o.Logger.With("pipeline", pl.Name),
 		done: make(chan struct{}), drain: make(chan struct{}), moved: make(chan struct{}), began: time.Now(),
+	}
+	if h.saver, err = newSaver(h); err != nil {
+		return nil, err
 	}
 	unregister := func() {}
 	if o.Registerer != nil {
@@ -353,6 +358,7 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 	h.advance(snap.Txid)
 	h.log.Info("running", "txid", uint64(snap.Txid), "epoch", uint64(snap.Epoch), "data", h.dir)
 	defer h.keepLedger(work)() // before the store is closed
+	defer h.saver.start(work)()
 	go h.watchDrain(finished, r)
 	if h.abandoned() != nil { // meanwhile
 		r.Stop()

@@ -26,6 +26,8 @@ type Status struct {
 	// Left tells what went wrong with the mirrors that a process has left behind each time that it lost the lock, by name. Mirrors
 	// begin to count anew.
 	Left []MirrorFailures
+	// Savepoints tells of those made by schedule; nil if the pipeline names no place for them.
+	Savepoints *SavepointStatus
 	// Failure is the last failure of this run; nil if there was none. Failing says that it stands: its batch has not
 	// committed since.
 	Failure      error
@@ -73,6 +75,10 @@ func (h *Handle) Status() Status {
 	st.Left = h.left
 	h.mu.Unlock()
 	st.Mirrors = mirrorStatus(mirrors)
+	if h.saver != nil {
+		saves := h.saver.status()
+		st.Savepoints = &saves
+	}
 	select {
 	case <-h.done:
 		st.Reasons = append(st.Reasons, "the pipeline has ended")

@@ -58,9 +58,31 @@ func In(b Bucket, prefix, pipeline string) Place {
 // Open finds the place that a folder's path, or a bucket's URL such as s3://name/prefix?region=eu-west-1, names. What lies behind a
 // bucket's name is its prefix. A bucket that isn't there, or refuses us, is an error.
 func Open(ctx context.Context, where, pipeline string) (Place, error) {
+	open, u, err := driverOf(where)
+	switch {
+	case err != nil:
+		return Place{}, err
+	case open == nil:
+		return At(where, pipeline), nil
+	}
+	b, prefix, err := open(ctx, u)
+	if err != nil {
+		return Place{}, err
+	}
+	return In(b, prefix, pipeline), nil
+}
+
+// CheckPlace tells whether where can name a place, without asking anybody.
+func CheckPlace(where string) error {
+	_, _, err := driverOf(where)
+	return err
+}
+
+// driverOf finds the driver for a bucket's URL; none for the path of a folder.
+func driverOf(where string) (Opener, *url.URL, error) {
 	scheme, ok := Scheme(where)
 	if !ok {
-		return At(where, pipeline), nil
+		return nil, nil, nil
 	}
 	drivers.Lock()
 	open := drivers.open[scheme]
@@ -71,17 +93,13 @@ func Open(ctx context.Context, where, pipeline string) (Place, error) {
 		if len(known) > 0 {
 			have = strings.Join(known, ", ")
 		}
-		return Place{}, refuse("open", "name a folder, or a bucket by a URL whose kind is known", "%s: buckets of kind %s aren't known (known: %s)", redacted(where), scheme, have)
+		return nil, nil, refuse("open", "name a folder, or a bucket by a URL whose kind is known", "%s: buckets of kind %s:// aren't known (known: %s)", Redacted(where), scheme, have)
 	}
 	u, err := url.Parse(where)
 	if err != nil {
-		return Place{}, refuse("open", "write it as "+scheme+"://bucket/prefix", "the URL of a bucket can't be read: %w", errors.Unwrap(err))
+		return nil, nil, refuse("open", "write it as "+scheme+"://bucket/prefix", "the URL of a bucket can't be read: %w", errors.Unwrap(err))
 	}
-	b, prefix, err := open(ctx, u)
-	if err != nil {
-		return Place{}, err
-	}
-	return In(b, prefix, pipeline), nil
+	return open, u, nil
 }
 
 // Scheme is that of a bucket's URL; ok is false for the path of a folder.
@@ -93,8 +111,8 @@ func Scheme(where string) (scheme string, ok bool) {
 	return scheme, true
 }
 
-// redacted is a URL without what might be secret in it.
-func redacted(where string) string {
+// Redacted is what names a place, without what might be secret in it.
+func Redacted(where string) string {
 	where, _, _ = strings.Cut(where, "?")
 	if u, err := url.Parse(where); err == nil {
 		return u.Redacted()

@@ -159,7 +159,7 @@ func timed(prefix string) func(*Info) string {
 }
 
 func (p Place) create(ctx context.Context, made Reason, scratch string, now time.Time, checkpoint Checkpoint, name func(*Info) string) (_ Info, err error) {
-	tmp, err := os.MkdirTemp(scratch, fmt.Sprintf("copy-%d-", os.Getpid()))
+	tmp, err := MakeCopies(scratch)
 	if err != nil {
 		return Info{}, err
 	}

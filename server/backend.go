@@ -85,6 +85,8 @@ type Status struct {
 
 	// Mirrors show the committed positions elsewhere. Only one that stalls keeps batches waiting, which Reasons tell then.
 	Mirrors []MirrorStatus `json:"mirrors,omitempty"`
+	// Savepoints tells of those made by schedule, if there is one. They never keep batches waiting.
+	Savepoints *SavepointStatus `json:"savepoints,omitempty"`
 
 	// LastError is the last failure of this process, Failing whether it still stands: nothing has committed since.
 	LastError *ErrorStatus `json:"last_error,omitempty"`
@@ -125,6 +127,21 @@ type MirrorStatus struct {
 	// Error is what keeps the mirror from being right.
 	Error    *ErrorStatus         `json:"error,omitempty"`
 	Failures map[batch.Code]int64 `json:"failures,omitempty"` // since the process started, by code
+}
+
+// SavepointStatus is how the savepoints that a pipeline makes by itself fare.
+type SavepointStatus struct {
+	Place string     `json:"place"`
+	Name  string     `json:"name,omitempty"` // of the last
+	Txid  batch.Txid `json:"txid"`
+	Bytes int64      `json:"bytes"`
+	// Seconds is how long the last took; absent if an earlier process made it.
+	Seconds float64 `json:"seconds,omitzero"`
+	// Covered is when the last held all that had committed.
+	Covered  time.Time    `json:"covered,omitzero"`
+	Made     int64        `json:"made"`     // since the process started
+	Failures int64        `json:"failures"` // since the process started
+	Error    *ErrorStatus `json:"error,omitempty"`
 }
 
 // ErrorStatus is a failure in words and labels.

@@ -11,6 +11,7 @@ func grammar() *field {
 			{name: "pipeline", kind: kindName, required: true, doc: "The pipeline's name. Its data lies in a directory of this name, and its Kafka group carries it unless `group` says otherwise.", example: "pipeline: words"},
 			batchField(),
 			ledgerField(),
+			savepointsField(),
 			{name: "connections", kind: kindObject, doc: "Servers that several sources use, written once.", fields: []*field{
 				{name: "kafka", kind: kindObject, doc: "The Kafka cluster of every source that names no brokers of its own.", fields: kafkaConnection(true)},
 				{name: "postgres", later: true},

@@ -19,6 +19,7 @@ type model struct {
 	onBad       plan.OnBad
 	limits      plan.Limits
 	ledger      plan.Ledger
+	savepoints  plan.Savepoints
 	connections *node
 	keeper      *node
 	sources     []*sourceDecl
@@ -160,6 +161,7 @@ func (b *modeler) build(root *node) *model {
 	m.onBad = onBadOf(root.get("on_bad_record"), plan.Stop)
 	m.limits = b.limits(root.get("batch"))
 	m.ledger = ledgerOf(root.get("ledger"))
+	m.savepoints = savepointsOf(root.get("savepoints"))
 	for _, section := range []string{"sources", "streams"} {
 		if n := root.get(section); n != nil {
 			b.broken = append(b.broken, n.failed...)

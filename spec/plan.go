@@ -60,7 +60,11 @@ func (p *Pipeline) KafkaSources() []KafkaSource {
 
 // Plan compiles the pipeline. Each call gives a plan of its own.
 func (p *Pipeline) Plan() (*plan.Plan, error) {
-	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Ledger: p.m.ledger, Text: p.text(), Definition: p.definition(), Lines: p.lines(), Keeper: p.planKeeper()}
+	saves, err := p.planSavepoints()
+	if err != nil {
+		return nil, err
+	}
+	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Ledger: p.m.ledger, Savepoints: saves, Text: p.text(), Definition: p.definition(), Lines: p.lines(), Keeper: p.planKeeper()}
 	for i, s := range p.c.sources {
 		con := p.connectors[i]
 		src := &plan.Source{

@@ -68,6 +68,7 @@ func TestPlan(t *testing.T) {
 pipeline: p
 on_bad_record: skip
 ledger: {changes: keep, retention: {age: 0s, size: 1GiB, batches: 9}}
+savepoints: {to: /mnt/backup, every: 30m, keep: 3}
 batch: {max_records: 7, max_bytes: 1MiB, max_pending: 2, interval: 1s, timeout: 1m, retries: {min: 1s, max: 2s, attempts: 3, for: 1d}}
 sources:
   b:
@@ -109,6 +110,9 @@ streams:
 	}
 	if want := (plan.Ledger{Changes: true, MaxAge: -1, MaxBytes: 1 << 30, MaxBatches: 9}); pl.Ledger != want {
 		t.Errorf("ledger %+v, want %+v", pl.Ledger, want)
+	}
+	if want := (plan.Savepoints{To: "/mnt/backup", Every: 30 * time.Minute, Keep: 3}); pl.Savepoints != want {
+		t.Errorf("savepoints %+v, want %+v", pl.Savepoints, want)
 	}
 	if pl.Batch != want {
 		t.Errorf("limits %+v, want %+v", pl.Batch, want)

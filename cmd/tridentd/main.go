@@ -1,6 +1,9 @@
 // Command tridentd runs pipelines declared in YAML and answers questions about them.
 package main
 
-import "github.com/tridentd/tridentd/daemon"
+import (
+	_ "github.com/tridentd/tridentd/connect/blob" // buckets for savepoints
+	"github.com/tridentd/tridentd/daemon"
+)
 
 func main() { daemon.Main() }

@@ -96,6 +96,7 @@ var table = map[string]rule{
 	"internal/query":  {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {
 		ours: []string{
+			"savepoint",
 			"coordinator", "coordinator/runner", "txstate", "emitter", "codec", "agg", "state", "window", "sink", "pebblestate",
 			"internal/plan", "internal/exec", "internal/query",
 		},
@@ -120,6 +121,7 @@ var table = map[string]rule{
 	"cluster":          {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
 	"spec": {
 		ours: []string{
+			"savepoint",
 			"engine", "internal/plan", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
 			"emitter/kafka", "emitter/file", "emitter/gen", "connect/kafka", "connect/zookeeper", "txstate/zkstore",
 			"state/sqlstate", "state/redisstate", "sink/kafkasink", "sink/sqlsink", "sink/filesink",

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/savepoint"
+	"github.com/tridentd/tridentd/txstate/txstatetest"
+)
+
+// savings is a saver over a store that the test commits to.
+type savings struct {
+	*saver
+	t       *testing.T
+	db      *pebblestate.DB
+	dir, to string
+}
+
+func newSavings(t *testing.T) *savings {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "p")
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: dir, Pipeline: "p", Shards: 4, CreateIfMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() }) //nolint:errcheck // it isn't used any more
+	s := &savings{t: t, db: db, dir: dir, to: t.TempDir()}
+	s.saver = s.again()
+	return s
+}
+
+// again is the saver of another run.
+func (s *savings) again() *saver {
+	return &saver{
+		Savepoints: plan.Savepoints{To: s.to, Every: time.Hour, Keep: 2}, pipeline: "p", dir: s.dir, log: hclog.NewNullLogger(), retry: time.Minute, now: time.Now,
+		committed: func(ctx context.Context) (batch.Txid, uint64, error) {
+			snap, err := s.db.Store().Load(ctx)
+			return snap.Txid, snap.Chain, err
+		},
+		checkpoint: func(ctx context.Context, dir string) error {
+			_, err := s.db.Checkpoint(ctx, dir)
+			return err
+		},
+	}
+}
+
+func (s *savings) commit(txid batch.Txid) {
+	s.t.Helper()
+	e, positions := txstatetest.Simple(txid, 1)
+	if err := s.db.Commit(s.t.Context(), []pebblestate.Commit{{Entry: e, Positions: positions}}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// holds checks the txids of the savepoints there are.
+func (s *savings) holds(want ...batch.Txid) {
+	s.t.Helper()
+	all, err := savepoint.At(s.to, "p").List(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var got []batch.Txid
+	for _, i := range all {
+		got = append(got, i.Txid)
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("there are savepoints of txids %d, want %d", got, want)
+	}
+}
+
+// at runs a turn at a time and checks when the next is.
+func (s *savings) at(now time.Time, next time.Duration) {
+	s.t.Helper()
+	s.now = func() time.Time { return now }
+	if got := s.turn(s.t.Context()); got != next {
+		s.t.Errorf("at %s: the next turn in %s, want %s (%v)", now.Format(time.TimeOnly), got, next, s.status().Err)
+	}
+}
+
+// TestSavepointSchedule: one each hour in which something committed, two kept, those of others left alone.
+func TestSavepointSchedule(t *testing.T) {
+	t.Parallel()
+	s := newSavings(t)
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	s.at(noon, time.Hour) // nothing has committed
+	s.holds()
+	s.commit(1)
+	if _, err := savepoint.At(s.to, "p").Create(t.Context(), "mine", s.dir, noon, s.checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	s.at(noon.Add(time.Hour), time.Hour)
+	s.holds(1, 1)
+	s.at(noon.Add(90*time.Minute), 30*time.Minute) // not due
+	s.at(noon.Add(2*time.Hour), time.Hour)         // nothing has committed since
+	s.holds(1, 1)
+	if st := s.status(); !st.Covered.Equal(noon.Add(2*time.Hour)) || st.Txid != 1 || st.Made != 1 || st.Bytes == 0 {
+		t.Errorf("%+v", st)
+	}
+	s.commit(2)
+	s.at(noon.Add(3*time.Hour), time.Hour)
+	s.commit(3)
+	s.at(noon.Add(4*time.Hour), time.Hour)
+	s.holds(1, 2, 3) // that of txid 1 is the one made by hand
+	if _, err := savepoint.At(s.to, "p").Load(t.Context(), "schedule-txid-000000000003-20261201T160000Z"); err != nil {
+		t.Error(err)
+	}
+
+	// Another run goes on with the schedule, even with a clock that is behind.
+	s.saver = s.again()
+	s.commit(4)
+	s.at(noon.Add(4*time.Hour+time.Minute), 59*time.Minute)
+	s.saver = s.again()
+	s.at(noon.Add(-48*time.Hour), time.Hour)
+	s.holds(1, 2, 3)
+	s.at(noon.Add(-47*time.Hour), time.Hour)
+	if st := s.status(); st.Made != 1 || st.Txid != 4 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestSavepointScheduleFails: what goes wrong is told and tried again, later and later.
+func TestSavepointScheduleFails(t *testing.T) {
+	t.Parallel()
+	s := newSavings(t)
+	s.commit(1)
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	cause := batch.NewError(batch.Transient, batch.CodeUnavailable, "savepoint", errors.New("the bucket is away"), "")
+	works := s.checkpoint
+	s.checkpoint = func(context.Context, string) error { return cause }
+	s.at(noon, time.Minute)
+	s.at(noon.Add(time.Minute), 2*time.Minute)
+	for range 10 {
+		s.at(noon.Add(3*time.Minute), s.wait*2-max(0, s.wait*2-time.Hour))
+	}
+	if st := s.status(); !errors.Is(st.Err, cause) || !st.Since.Equal(noon) || st.Failures != 12 || st.Made != 0 {
+		t.Errorf("%+v", st)
+	}
+	if left, err := filepath.Glob(filepath.Join(s.dir, "copy-*")); err != nil || len(left) > 0 {
+		t.Errorf("copies are left: %v, %v", left, err)
+	}
+	s.checkpoint = works
+	s.at(noon.Add(4*time.Minute), time.Hour)
+	s.holds(1)
+	if st := s.status(); st.Err != nil || st.Made != 1 || st.Failures != 12 {
+		t.Errorf("%+v", st)
+	}
+	s.commit(2)
+	s.at(noon.Add(5*time.Minute), 59*time.Minute) // the schedule is the hour again
+}
