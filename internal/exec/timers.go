@@ -40,15 +40,25 @@ func timerKey(name string, wake int64, key []byte) []byte {
 }
 
 // decodeTimer reads what follows timersOf in a row's key.
-func decodeTimer(b []byte) (wake int64, key []byte) {
+func decodeTimer(b []byte) (wake int64, key []byte, err error) {
 	at, rest, err := value.DecodeKey(b)
 	if err == nil {
 		var k value.Value
-		if k, rest, err = value.DecodeKey(rest); err == nil && len(rest) == 0 {
-			return at.Nanos(), k.Bytes()
+		if k, rest, err = value.DecodeKey(rest); err == nil && len(rest) == 0 && at.Kind() == value.Time && k.Kind() == value.Bytes {
+			return at.Nanos(), k.Bytes(), nil
 		}
 	}
-	panic(fmt.Sprintf("exec: state %s: key %x: %v", TimersState, b, err))
+	return 0, nil, batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "load timers",
+		fmt.Errorf("state %s, key %x: it is no timer", TimersState, b), "restore a savepoint, or rebuild by replay")
+}
+
+// timerOf reads a key that this process has made, or that findDue has read already.
+func timerOf(b []byte) (wake int64, key []byte) {
+	wake, key, err := decodeTimer(b)
+	if err != nil {
+		panic("exec: " + err.Error())
+	}
+	return wake, key
 }
 
 // timerChange is a key whose wish to be woken has changed; NoWake: none.
@@ -97,7 +107,10 @@ func (r *exchangeRun) findDue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		wake, _ := decodeTimer(row.Key[len(lead):])
+		wake, _, err := decodeTimer(row.Key[len(lead):])
+		if err != nil {
+			return err
+		}
 		if wake > r.now {
 			next = wake
 			break
@@ -114,7 +127,7 @@ func (r *exchangeRun) findDue(ctx context.Context) error {
 				if !bytes.HasPrefix([]byte(k), lead) {
 					continue
 				}
-				switch wake, _ := decodeTimer([]byte(k)[len(lead):]); {
+				switch wake, _ := timerOf([]byte(k)[len(lead):]); {
 				case v == nil:
 					delete(due, k)
 				case wake > r.now:
@@ -131,7 +144,7 @@ func (r *exchangeRun) findDue(ctx context.Context) error {
 	}
 	r.due = make([][][]byte, r.x.cfg.Shards)
 	for k := range due { // order: sorted below
-		_, key := decodeTimer([]byte(k)[len(lead):])
+		_, key := timerOf([]byte(k)[len(lead):])
 		shard := state.ShardOf(key, r.x.cfg.Shards)
 		r.due[shard] = append(r.due[shard], key)
 	}
@@ -398,8 +411,8 @@ func (x *Executor) firstTimer(ctx context.Context, name string) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		wake, _ := decodeTimer(row.Key[len(lead):])
-		return wake, nil
+		wake, _, err := decodeTimer(row.Key[len(lead):])
+		return wake, err
 	}
 	return never, nil
 }

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/tridentd/tridentd/internal/value"
@@ -19,6 +20,23 @@ func FuzzWindow(f *testing.F) {
 		at, rest, err := value.DecodeKey([]byte(start))
 		if err != nil || len(rest) > 0 || at.Kind() != value.Time || closed < 0 || len(name) > len(key) {
 			t.Errorf("%x is window %q of %q, closed at %d: %v", key, start, name, closed, err)
+		}
+	})
+}
+
+// FuzzTimer: a key that is taken for a timer is the one that is written for it.
+func FuzzTimer(f *testing.F) {
+	f.Add(timerKey("s", 60e9, []byte("k"))[len(timersOf("s")):])
+	f.Add(value.AppendKey(nil, value.IntOf(1)))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		wake, key, err := decodeTimer(b)
+		if err != nil {
+			return
+		}
+		again, k, err := decodeTimer(timerKey("s", wake, key)[len(timersOf("s")):])
+		if err != nil || again != wake || !bytes.Equal(k, key) {
+			t.Errorf("%x came back as %d, %x, %v", b, again, k, err)
 		}
 	})
 }
