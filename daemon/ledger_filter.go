@@ -21,7 +21,12 @@ type ledgerFilter struct {
 	partition  int32
 	at         int64
 	begin, end time.Time // of commits; zero: no bound
+
+	skipped batch.Txid // the reset that skipped the record which was asked for
 }
+
+// set tells whether anything is to be left out.
+func (f *ledgerFilter) set() bool { return f.offset != "" || f.since != "" || f.until != "" }
 
 func (f *ledgerFilter) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.offset, "offset", "", "only the batch that took this record: TOPIC-PARTITION:OFFSET")
@@ -75,9 +80,13 @@ func (f *ledgerFilter) takes(e *server.LedgerEntry) bool {
 	}
 	for i := range e.Ranges {
 		r := &e.Ranges[i]
-		if r.Topic == f.topic && r.Partition == f.partition && r.Start <= f.at && f.at < r.End {
+		if r.Topic != f.topic || r.Partition != f.partition || f.at < r.Start || r.End <= f.at {
+			continue
+		}
+		if kindOf(e) == "batch" {
 			return true
 		}
+		f.skipped = e.Txid // it moved the position over the record
 	}
 	return false
 }
