@@ -60,7 +60,7 @@ func TestBeginsAtBase(t *testing.T) {
 
 	for _, o := range []replay.Options{{From: 2}, {From: base}, {To: base - 1}, {To: 1}} {
 		_, err := w.verify("data", o)
-		if batch.CodeOf(err) != batch.CodeUnreplayable || !strings.Contains(err.Error(), "trimmed") || !strings.Contains(err.Error(), "base is of txid "+base.String()) {
+		if batch.CodeOf(err) != batch.CodeUnreplayable || !strings.Contains(err.Error(), "trimmed") || !strings.Contains(err.Error(), "base to begin at is of txid "+base.String()) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

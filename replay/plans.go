@@ -229,13 +229,13 @@ func (r *run) noBeginning() error {
 	if err != nil {
 		return err
 	}
-	have := "and there is no base"
+	have := "and there is no base to begin at"
 	if len(bases) > 0 {
-		have = fmt.Sprintf("and the first base is of txid %d", bases[0].Txid)
+		have = fmt.Sprintf("and the first base to begin at is of txid %d", bases[0].Txid)
 	}
 	if r.since != nil {
 		err := batch.NewError(batch.Permanent, batch.CodePlanChanged, "replay",
-			fmt.Errorf("%s, %s to begin at", r.since, have), "begin at a savepoint made since, or replay what lies before with the pipeline as it was then")
+			fmt.Errorf("%s, %s", r.since, have), "begin at a savepoint made since, or replay what lies before with the pipeline as it was then")
 		err.Txid = r.since.Txid
 		return err
 	}
@@ -244,5 +244,5 @@ func (r *run) noBeginning() error {
 		remedy = fmt.Sprintf("ask for txid %d or a later one, ", bases[0].Txid+1) + remedy
 	}
 	return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-		fmt.Errorf("the ledger begins at txid %d, as what lies before has been trimmed, %s to begin at", r.first, have), remedy)
+		fmt.Errorf("the ledger begins at txid %d, as what lies before has been trimmed, %s", r.first, have), remedy)
 }
