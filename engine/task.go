@@ -42,14 +42,18 @@ func (rc *rec) fail(err error) {
 
 // bad turns the record away, or stops the task, as the policy says.
 func (rc *rec) bad(step string, cause error) {
+	part, offset := rc.tc.Partition, rc.offset
+	if rc.from != nil {
+		part, offset = rc.from.part, rc.from.offset
+	}
 	if t := asTransient(cause, step); t != nil {
-		rc.fail(t.At(rc.tc.Partition, rc.offset))
+		rc.fail(t.At(part, offset))
 		return
 	}
-	if rc.from != nil {
-		cause = fmt.Errorf("row of %s at offset %d: %w", rc.from.part, rc.from.offset, cause)
-	}
 	if rc.tc.OnBad == plan.Skip {
+		if rc.from != nil {
+			cause = fmt.Errorf("row of %s at offset %d: %w", part, offset, cause)
+		}
 		rc.reject(plan.RejectBad, step, cause.Error())
 		return
 	}
@@ -57,7 +61,7 @@ func (rc *rec) bad(step string, cause error) {
 		cause = fmt.Errorf("key %s: %w", value.KeyText(rc.key), cause)
 	}
 	rc.fail(batch.NewError(batch.Permanent, batch.CodeBadRecord, step, cause,
-		"mend the record or the function, or let bad records be skipped").At(rc.tc.Partition, rc.offset))
+		"mend the record or the function, or let bad records be skipped").At(part, offset))
 }
 
 func (rc *rec) reject(kind plan.RejectKind, step, cause string) {

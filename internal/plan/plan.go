@@ -239,7 +239,7 @@ const (
 )
 
 // Rejected is a row that was turned away. Key and Value are the source record's own, copied. In later stages Key is the
-// row's key as text, and there is neither Timestamp nor Value.
+// row's key as text, Value the row as JSON where it was repartitioned, and there is no Timestamp.
 type Rejected struct {
 	Kind      RejectKind
 	Offset    int64
