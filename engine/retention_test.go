@@ -168,7 +168,7 @@ func TestLedgerByCount(t *testing.T) {
 	if first, base, _ := w.check(); first != 1 || base != 0 {
 		t.Errorf("within half of the bounds: the ledger begins at %d, base %d", first, base)
 	}
-	for range 40 {
+	for range 24 {
 		w.commit(200, time.Second)
 		w.pass()
 		first, base, last := w.check()
@@ -183,7 +183,7 @@ func TestLedgerByCount(t *testing.T) {
 
 func TestLedgerByAge(t *testing.T) {
 	w := newLedgerWorld(t, plan.Ledger{MaxAge: time.Hour, MaxBytes: -1})
-	for range 60 {
+	for range 36 {
 		w.commit(100, 3*time.Second) // five minutes
 		w.pass()
 		first, base, last := w.check()
