@@ -128,6 +128,8 @@ func TestMigrationKilled(t *testing.T) {
 	olds, news := 0, 0
 	for wait := time.Millisecond; !done; wait += wait / 4 {
 		cmd := exec.Command(as, "migrate", file, "--data", data, "--backfill", "kept")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +138,7 @@ func TestMigrationKilled(t *testing.T) {
 		select {
 		case err := <-ended:
 			if err != nil {
-				t.Fatalf("a migration that nobody disturbed: %v", err)
+				t.Fatalf("a migration that nobody disturbed: %v\n%s", err, out.String())
 			}
 			done = true
 		case <-time.After(wait): // the moment of the kill is what varies

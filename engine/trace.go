@@ -68,7 +68,7 @@ type describer struct {
 
 func (d *describer) put(format string, args ...any) {
 	s := fmt.Sprintf(format, args...)
-	d.h.WriteString(s) //nolint:errcheck // a hash takes anything
+	d.h.WriteString(s)
 	if len(d.text) <= textLimit {
 		d.text = append(d.text, s...)
 	}

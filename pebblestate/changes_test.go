@@ -101,7 +101,9 @@ func change(t testing.TB, db *DB, key, value []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.publish(db.rec.committed.txid, db.current.Load().states)
+	if err := db.publish(db.rec.committed.txid, db.current.Load().states); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestChangesDamaged(t *testing.T) {

@@ -272,13 +272,15 @@ func (db *DB) commit(w *write, commits []Commit) error {
 	if err := db.sync(w.b); err != nil {
 		return err
 	}
-	db.rec.committed = w.committed
-	db.rec.forget(w.committed.txid)
 	if err := db.floor.write(floorMark{txid: w.committed.txid}); err != nil {
 		db.opts.Logger.Warn("writing the floor file", "error", err)
 	}
 	// The order of these two is what keeps stale values out of the cache.
-	db.publish(w.committed.txid, w.states)
+	if err := db.publish(w.committed.txid, w.states); err != nil {
+		return err
+	}
+	db.rec.committed = w.committed
+	db.rec.forget(w.committed.txid)
 	db.updateCaches(w.states, commits)
 	return nil
 }

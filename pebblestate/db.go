@@ -144,27 +144,43 @@ func (db *DB) release(v *version) {
 	if v.refs.Add(-1) > 0 {
 		return
 	}
-	end := func() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
 		defer db.versions.Done()
 		if err := v.snap.Close(); err != nil {
 			db.opts.Logger.Warn("closing a snapshot", "error", err)
 		}
-	}
-	if db.Err() == nil {
-		end()
-	} else {
-		go end() // a failure can leave Pebble's mutex locked
+	}()
+	select {
+	case <-ended:
+	case <-db.failed: // a failure can leave Pebble's locks taken
 	}
 }
 
-// publish makes what has been synced visible.
-func (db *DB) publish(txid batch.Txid, states map[string]*table) {
-	v := &version{snap: db.pebble.NewSnapshot(), txid: txid, states: states}
+// publish makes what has been synced visible. It fails only if the database has failed.
+func (db *DB) publish(txid batch.Txid, states map[string]*table) error {
+	taken := make(chan *pebble.Snapshot, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil && db.Err() == nil {
+				panic(r)
+			}
+		}()
+		taken <- db.pebble.NewSnapshot() // panics if the failed database is closed meanwhile
+	}()
+	v := &version{txid: txid, states: states}
+	select {
+	case v.snap = <-taken:
+	case <-db.failed: // a failure can leave Pebble's locks taken
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, db.Err())
+	}
 	v.refs.Store(1)
 	db.versions.Add(1)
 	if old := db.current.Swap(v); old != nil {
 		db.release(old)
 	}
+	return nil
 }
 
 // Limits of Close.

@@ -205,8 +205,7 @@ func (db *DB) Load(ctx context.Context, schema state.Schema, rows iter.Seq2[Row,
 	if err := flush(); err != nil {
 		return n, err
 	}
-	db.publish(db.rec.committed.txid, states)
-	return n, nil
+	return n, db.publish(db.rec.committed.txid, states)
 }
 
 // loadBytes bounds one write of Load.

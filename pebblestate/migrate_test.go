@@ -124,7 +124,9 @@ func TestAGarbledPlanIsRefused(t *testing.T) {
 	if err := db.pebble.Delete(planKey(7), nil); err != nil {
 		t.Fatal(err)
 	}
-	db.publish(0, db.current.Load().states)
+	if err := db.publish(0, db.current.Load().states); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := db.Plan(t.Context()); batch.CodeOf(err) != batch.CodeStoreDamaged {
 		t.Errorf("a description that is missing: %v", err)
 	}

@@ -287,7 +287,7 @@ func (db *DB) openAs(ctx context.Context, readOnly bool, mark floorMark, files m
 	}
 	if !readOnly || db.opts.ReadOnly {
 		db.fence.armed.Store(true)
-		db.publish(db.rec.committed.txid, states)
+		return db.publish(db.rec.committed.txid, states)
 	}
 	return nil
 }

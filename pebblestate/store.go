@@ -139,8 +139,7 @@ func (s store) write(ctx context.Context, build func(w *writer) (done func(), er
 		return err
 	}
 	done()
-	db.publish(db.rec.committed.txid, db.current.Load().states)
-	return nil
+	return db.publish(db.rec.committed.txid, db.current.Load().states)
 }
 
 func (s store) Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[txstate.Entry, error] {

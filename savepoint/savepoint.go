@@ -408,7 +408,7 @@ func (p Place) sum(ctx context.Context, info Info, f File, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	h := sha256.New()
 	n, err := io.Copy(io.MultiWriter(h, w), &reader{ctx, r})
 	if err != nil {

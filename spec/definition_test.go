@@ -54,7 +54,7 @@ streams:
    "settings": [
     {
      "name": "input",
-     "value": "generated words, seed 1, partitions 1, 10 records"
+     "value": "generated words, seed 1, partitions 1"
     },
     {
      "name": "decode",

@@ -229,14 +229,16 @@ func (b *Bucket) failed(op, key string, err error) error {
 		return fail(batch.Permanent, batch.CodeConfiguration, "mend the URL of the bucket")
 	case gcerrors.Canceled:
 		return what
+	default:
 	}
 	switch kindOf(err) {
 	case credentials:
 		return fail(batch.Permanent, batch.CodeUnauthorized, remedyRights)
 	case settings:
 		return fail(batch.Permanent, batch.CodeConfiguration, "mend the bucket's name, region and endpoint in its URL")
+	default:
+		return fail(batch.Transient, batch.CodeUnavailable, "")
 	}
-	return fail(batch.Transient, batch.CodeUnavailable, "")
 }
 
 const remedyRights = "give the process credentials that may list, read, write and delete in the bucket"

@@ -55,14 +55,11 @@ func New(cfg Config) Source {
 // Source generates records.
 type Source struct{ cfg Config }
 
-// Describe names what decides the records.
+// Describe names what decides the records. Count and Rate don't: they are how many there are by when, as the length of a
+// file that grows.
 func (s Source) Describe() string {
 	c := s.cfg
-	d := fmt.Sprintf("generated %s, seed %d, partitions %d", c.Name, c.Seed, c.Partitions)
-	if c.Count > 0 {
-		d += fmt.Sprintf(", %d records", c.Count)
-	}
-	return d
+	return fmt.Sprintf("generated %s, seed %d, partitions %d", c.Name, c.Seed, c.Partitions)
 }
 
 // Open returns an emitter of the generated records. They have no framing.

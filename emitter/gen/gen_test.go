@@ -296,7 +296,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%v: %v", r, err)
 		}
 	}
-	if got, want := New(words).Describe(), "generated words, seed 0, partitions 1, 10 records"; got != want {
+	if got, want := New(words).Describe(), "generated words, seed 0, partitions 1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
