@@ -110,7 +110,7 @@ func TestSavepointSchedule(t *testing.T) {
 	s.commit(3)
 	s.at(noon.Add(4*time.Hour), time.Hour)
 	s.holds(1, 2, 3) // that of txid 1 is the one made by hand
-	if _, err := savepoint.At(s.to, "p").Load(t.Context(), "schedule-txid-000000000003-20261201T160000Z"); err != nil {
+	if _, err := savepoint.At(s.to, "p").Load(t.Context(), "schedule-txid-000000000003-20261201T160000.000Z"); err != nil {
 		t.Error(err)
 	}
 

@@ -154,7 +154,7 @@ func (p Place) BeforeMigration(ctx context.Context, db *pebblestate.DB, scratch 
 // timed names savepoints by txid and time: those of one txid have several names.
 func timed(prefix string) func(*Info) string {
 	return func(info *Info) string {
-		return fmt.Sprintf("%stxid-%012d-%s", prefix, info.Txid, info.Created.Format("20060102T150405Z"))
+		return fmt.Sprintf("%stxid-%012d-%s", prefix, info.Txid, info.Created.Format("20060102T150405.000Z"))
 	}
 }
 
@@ -178,7 +178,7 @@ func (p Place) create(ctx context.Context, made Reason, scratch string, now time
 	for _, f := range info.Files {
 		info.Bytes += f.Size
 	}
-	info.Made, info.Created = made, now.UTC().Truncate(time.Second)
+	info.Made, info.Created = made, now.UTC().Truncate(time.Millisecond)
 	info.Name = name(&info)
 	if err := p.free(ctx, info.Name); err != nil {
 		return Info{}, err
