@@ -62,7 +62,14 @@ func (db *DB) checkpoint(dir string) (batch.Txid, error) {
 		return 0, err
 	}
 	defer db.release(v)
-	return v.txid, db.orFailed(func() error { return copyPebble(db.pebble, dir) })
+	return v.txid, db.orFailed(func() error {
+		if !db.manifested.Load() {
+			if err := db.pebble.Flush(); err != nil {
+				return err
+			}
+		}
+		return copyPebble(db.pebble, dir)
+	})
 }
 
 // copyPebble makes a checkpoint of Pebble's.

@@ -71,6 +71,67 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
+// TestCheckpointBeforeTheFirstFlush takes a copy of a database that had no log to replay when it was opened, as after a kill
+// between the flush of the logs of the run before and the making of a new one.
+func TestCheckpointBeforeTheFirstFlush(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	db := mustOpen(t, o)
+	mustCommit(t, db, commitOf(1, setOf("s", o.Shards, set("k", "v"))))
+	want, err := db.Digest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	flushed := logsOf(t, o.FS, db.pebbleDir())
+	if len(flushed) != 1 {
+		t.Fatalf("logs: %q", flushed)
+	}
+	if err := o.FS.Link(flushed[0], flushed[0]+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.pebble.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	for _, log := range logsOf(t, o.FS, db.pebbleDir()) {
+		if err := o.FS.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.FS.Rename(flushed[0]+".kept", flushed[0]); err != nil {
+		t.Fatal(err)
+	}
+	db = mustOpen(t, o)
+	if db.manifested.Load() {
+		t.Fatal("there was something to flush")
+	}
+	c := o
+	c.Dir, c.CreateIfMissing = o.FS.PathJoin(testDir, "copy"), false
+	if _, err := db.Checkpoint(t.Context(), c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	db = mustOpen(t, c)
+	defer mustClose(t, db)
+	if got, err := db.Digest(t.Context()); err != nil || got != want || txidOf(t, db) != 1 {
+		t.Errorf("the copy is at txid %d with digest %016x, %v, want %016x", txidOf(t, db), got, err, want)
+	}
+}
+
+// logsOf lists the write-ahead logs in dir.
+func logsOf(t *testing.T, fsys vfs.FS, dir string) (logs []string) {
+	t.Helper()
+	names, err := fsys.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, ".log") {
+			logs = append(logs, fsys.PathJoin(dir, name))
+		}
+	}
+	return logs
+}
+
 func TestCheckpointWhereSomethingIs(t *testing.T) {
 	fs := vfs.NewMem()
 	db := mustOpen(t, testOptions(fs))

@@ -48,6 +48,11 @@ type DB struct {
 	writing sync.Mutex
 	rec     record
 
+	// manifested tells that Pebble has begun a MANIFEST since it was opened. It hasn't while it has flushed nothing, which is
+	// so after a kill between the flush of old logs and the making of a new one: a checkpoint of Pebble's would then hold
+	// an empty one.
+	manifested atomic.Bool
+
 	// basing is held while bases are made or removed; taken before writing.
 	basing sync.Mutex
 

@@ -270,6 +270,7 @@ func (db *DB) openAs(ctx context.Context, readOnly bool, mark floorMark, files m
 	db.fence = newFence(db.opts.FS, db.pebbleDir(), db.fail)
 	po := db.opts.pebbleOptions(db.fence, logger{db.opts.Logger, db.fatal}, db.listener())
 	po.ReadOnly = readOnly
+	db.manifested.Store(false)
 	p, err := db.openOrFail(po)
 	if err != nil {
 		if files.torn {

@@ -186,6 +186,11 @@ func (db *DB) listener() *pebble.EventListener {
 			time.Sleep(throttle)
 		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) { db.fail(db.damagedBy(info.Path, info.Details)) },
+		ManifestCreated: func(info pebble.ManifestCreateInfo) {
+			if info.Err == nil {
+				db.manifested.Store(true)
+			}
+		},
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
 			db.opts.Logger.Warn("commits wait for the database's background work", "reason", info.Reason)
 		},
