@@ -11,6 +11,8 @@ import (
 	"math"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/tridentd/tridentd/window"
 )
 
 // Column is one field of a state's rows.
@@ -22,20 +24,51 @@ type Column struct {
 	Agg string `json:"agg,omitempty"`
 }
 
-// Window describes the windows of a windowed state; their start leads the key, as an order-preserving timestamp.
+// Window describes the windows of a windowed state; their start leads the key, as an order-preserving timestamp. Where windows
+// overlap (Slide), their end comes next.
 type Window struct {
-	Size      int64 `json:"size"`      // nanoseconds
-	Offset    int64 `json:"offset"`    // nanoseconds from the epoch
-	Retention int64 `json:"retention"` // nanoseconds of batch time after the window closed
+	Size      int64 `json:"size"`            // nanoseconds
+	Offset    int64 `json:"offset"`          // nanoseconds from the epoch
+	Retention int64 `json:"retention"`       // nanoseconds of batch time after the window closed
+	Slide     int64 `json:"slide,omitempty"` // nanoseconds from one start to the next; 0: Size
+	// Zone is the time zone whose clocks show the windows' borders, as Europe/Berlin; empty for UTC.
+	Zone string `json:"zone,omitempty"`
+	// ByBatch tells of windows that go by the time of batches, not of events.
+	ByBatch bool `json:"by_batch,omitempty"`
+}
+
+// Layout returns where the windows lie. The zone must be known.
+func (w *Window) Layout() window.Layout {
+	l := window.Layout{Size: w.Size, Slide: w.Slide, Offset: w.Offset}
+	if w.Zone != "" {
+		var err error
+		if l.Zone, err = window.LoadZone(w.Zone); err != nil {
+			panic("state: " + err.Error())
+		}
+	}
+	return l
 }
 
 // End is where the window with the given start ends, both in nanoseconds since 1970; the greatest int64 where that is later than
 // one can tell.
 func (w *Window) End(start int64) int64 {
+	if w.Zone != "" {
+		l := w.Layout()
+		return l.End(start)
+	}
 	if start > math.MaxInt64-w.Size {
 		return math.MaxInt64
 	}
 	return start + w.Size
+}
+
+// Columns are those that lead the keys.
+func (w *Window) Columns() []Column {
+	cols := []Column{{Name: "window_start", Type: "timestamp"}}
+	if w.Slide != 0 {
+		cols = append(cols, Column{Name: "window_end", Type: "timestamp"})
+	}
+	return cols
 }
 
 // Schema describes one state. It is stored with the state, so that a query needs neither program nor file.

@@ -90,8 +90,17 @@ func windowText(w *state.Window) string {
 		return ""
 	}
 	text := " in windows of " + durationText(w.Size)
+	if w.Slide != 0 {
+		text += " every " + durationText(w.Slide)
+	}
 	if w.Offset != 0 {
 		text += " offset " + durationText(w.Offset)
+	}
+	if w.Zone != "" {
+		text += " in " + w.Zone
+	}
+	if w.ByBatch {
+		text += " of batch time"
 	}
 	return text
 }

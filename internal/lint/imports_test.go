@@ -49,7 +49,7 @@ var table = map[string]rule{
 	"txstate":     {},
 	"emitter":     {clients: []string{hclog}},
 	"codec":       {ours: []string{"emitter"}},
-	"state":       {clients: []string{xxhash}, bare: true},
+	"state":       {ours: []string{"window"}, clients: []string{xxhash}, bare: true},
 	"agg":         {ours: []string{"state"}, clients: []string{xxhash}},
 	"sink":        {},
 
