@@ -20,7 +20,14 @@ func Deterministic(t testing.TB, build func() *engine.Pipeline, in ...Input) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	differences, err := w.in.Verify(t.Context(), func() (*plan.Plan, error) { return build().Plan() }, rerun.Options{})
+	again := func() (*plan.Plan, error) {
+		pl, err := build().Plan()
+		if err != nil {
+			return nil, err
+		}
+		return w.script.Plan(pl), nil
+	}
+	differences, err := w.script.Input().Verify(t.Context(), again, rerun.Options{})
 	for _, d := range differences {
 		t.Errorf("%s", d)
 	}

@@ -39,6 +39,8 @@ type Circumstances struct {
 	Procs, Pending int
 	// Check has every batch computed twice.
 	Check bool
+	// OnCommit is told each batch once it has committed. May be nil.
+	OnCommit func(*txstate.Entry)
 	// Open, if not nil, brings other emitters than those over Input.Sources; they must serve the same records.
 	Open func(id string) (emitter.Emitter, error)
 }
@@ -56,7 +58,8 @@ func (in *Input) Run(ctx context.Context, pl *plan.Plan, db *pebblestate.DB, c C
 	cfg := exec.Config{
 		Plan: pl, DB: db, Shards: db.Shards(), Procs: c.Procs, PlanSum: xxhash.Sum64String(pl.Text), Build: "rerun",
 		// What only informs must not differ between two runs either.
-		Now: func() time.Time { return Clock },
+		Now:      func() time.Time { return Clock },
+		OnCommit: c.OnCommit,
 		Sources: func(id string) (emitter.Emitter, error) {
 			s := in.Sources[id]
 			if s == nil {
