@@ -476,3 +476,39 @@ func BenchmarkCSV(b *testing.B) {
 		b.Fatal(v)
 	}
 }
+
+func TestKeyValue(t *testing.T) {
+	type customer struct{ Country string }
+	d := codec.KeyValue(codec.String(), codec.JSON[customer]())
+	if got, want := d.Describe(), "key string, value "+codec.JSON[customer]().Describe(); got != want {
+		t.Errorf("described as %q, want %q", got, want)
+	}
+	dec := d.New()
+	for _, c := range []struct {
+		key, value []byte
+		want       codec.Entry[string, customer]
+		err        string
+	}{
+		{key: []byte("a"), value: []byte(`{"country":"de"}`), want: codec.Entry[string, customer]{Key: "a", Value: codec.Of(customer{"de"})}},
+		{key: []byte("a"), want: codec.Entry[string, customer]{Key: "a"}},
+		{key: []byte(""), want: codec.Entry[string, customer]{}},
+		{value: []byte(`{"country":"de"}`), err: "key: value is null"},
+		{key: []byte("a"), value: []byte(`{`), err: "the text ends too early"},
+	} {
+		var got codec.Entry[string, customer]
+		got.Value = codec.Of(customer{"left over"})
+		err := dec.Decode(&batch.Record{Key: c.key, Value: c.value}, &got)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q %q: error %v, want %q", c.key, c.value, err, c.err)
+			}
+			continue
+		}
+		if err != nil || got != c.want {
+			t.Errorf("%q %q: %+v, %v, want %+v", c.key, c.value, got, err, c.want)
+		}
+	}
+	if err := codec.KeyValue(codec.String(), codec.CSV[customer]()).Err(); err == nil {
+		t.Error("values of CSV are taken")
+	}
+}

@@ -18,6 +18,8 @@ import (
 type Pipeline struct {
 	name string
 	errs []error
+	// outer is the pipeline whose states a query stream reads; nil for a pipeline of its own.
+	outer *Pipeline
 
 	sources   []*sourceDef
 	exchanges []*plan.Exchange

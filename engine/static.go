@@ -11,14 +11,19 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 )
 
-// Table is a static table: rows by key, read whole when the pipeline starts and copied into the store, so that a
-// replay finds the content that the batch used. A changed file is a new version, used from a recorded txid on.
+// Table is rows by key that the values of streams can be looked up in: a static one, declared by Static, or one that a stream
+// keeps, Latest.
 type Table[K comparable, V any] struct {
 	p     *Pipeline
-	index int
+	name  string
+	index int // of a static table
+
+	static bool
+	moving *plan.State // of a table that changes while the pipeline runs; nil for a static one, and after a failure
 }
 
-// Static declares a table. Two rows of one key are an error.
+// Static declares a table that is read whole when the pipeline starts and copied into the store, so that a replay finds the
+// content that the batch used. A changed file is a new version, used from a recorded txid on. Two rows of one key are an error.
 func Static[K comparable, V any](p *Pipeline, name string, src emitter.Source, dec codec.Decoder[V], key func(V) K) Table[K, V] {
 	p.addState(name)
 	if err := dec.Err(); err != nil {
@@ -28,7 +33,7 @@ func Static[K comparable, V any](p *Pipeline, name string, src emitter.Source, d
 	if dec.CSV() {
 		framing = emitter.CSV
 	}
-	t := Table[K, V]{p: p, index: len(p.statics)}
+	t := Table[K, V]{p: p, name: name, static: true, index: len(p.statics)}
 	st := &plan.Static{
 		Name: name,
 		Open: func(env plan.Env) (emitter.Emitter, error) { return src.Open(name, framing, env) },
@@ -72,15 +77,22 @@ func badRow(name string, p batch.Partition, offset int64, err error) error {
 	return batch.NewError(batch.Permanent, batch.CodeBadRecord, "load table "+name, err, "mend the row and start again").At(p, offset)
 }
 
-// Lookup joins each value with the row of a static table that has its key. The row is nil where there is none; it
-// is shared and must not be changed.
+// Lookup joins each value with the row of a table that has its key. The row is nil where there is none; it is shared and must
+// not be changed. In a static table it is found on the spot. In one that a stream keeps the lookup is a query of the table's state,
+// which sees what the batch's own records have made of it.
 func Lookup[T any, K comparable, V, R any](s Stream[T], t Table[K, V], key func(T) K, f func(v T, row *V) R) Stream[R] {
+	if t.moving != nil {
+		return lookupMoving(s, t, key, f)
+	}
 	out := derive[R](s)
-	if t.p != s.p {
+	if !t.static {
+		return out // its declaration has failed
+	}
+	if !s.p.sees(t.p) {
 		s.p.errorf("Lookup: the table belongs to another pipeline")
 		return out
 	}
-	out.trail.table = s.p.statics[t.index].Name
+	out.trail.table = t.name
 	out.n.named(s.p, "lookup", " in "+out.trail.table)
 	s.to(func(b *builder) push[T] {
 		step := out.n.step
