@@ -57,7 +57,7 @@ func (x *Executor) planIdle(b *batch.Batch) {
 // waits tells whether something is left that a higher watermark would let close or wake. REQUIRES: x.mu is held.
 func (x *Executor) waits() bool {
 	for _, st := range windowedStates(x.plan) {
-		if st.Emit&plan.EmitCloses == 0 {
+		if st.Emit&plan.EmitCloses == 0 || st.Clock != plan.ClockEvent {
 			continue
 		}
 		for _, closed := range x.windows[st.Schema.Name] { // order: whether there is one
@@ -193,7 +193,7 @@ func (x *Executor) heldBack(all []quiet) map[int][]int64 {
 
 // mayLet is lets by what is in memory: an operator's hint may be too early. REQUIRES: x.mu is held.
 func (x *Executor) mayLet(times *times) bool {
-	if x.closable(times) {
+	if x.closable(times, txstate.NoTime) {
 		return true
 	}
 	for st := range operators(x.plan) {

@@ -120,7 +120,7 @@ func endOf(w *state.Window, name, start string) int64 {
 // that its deltas are for. closed is what the batch before left.
 func (f *flight) closing(st *plan.State, closed map[string]int64, in []*plan.Deltas) [][]byte {
 	name, win := st.Schema.Name, st.Schema.Window
-	mark := f.left.least(st.TimeSources)
+	mark := f.clockOf(st)
 	starts := startsIn(name, in)
 	for start, at := range closed { // order: sorted below
 		if at == 0 {

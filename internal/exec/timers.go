@@ -15,6 +15,7 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // TimersState is the state that keeps, in the order of their times, which keys of operators want to be woken. It is derived from
@@ -70,7 +71,7 @@ type timerChange struct {
 // outputRow is a row that an operator wrote to its output; a nil value is a deletion.
 type outputRow struct{ key, value []byte }
 
-// clockOf is what the timers of an operator's state go by in batch f.
+// clockOf is what the timers of an operator's state, or the windows of a windowed one, go by in batch f.
 func (f *flight) clockOf(st *plan.State) int64 {
 	if st.Clock == plan.ClockBatch {
 		return f.b.Time.UnixNano()
@@ -299,10 +300,10 @@ func (x *Executor) Due() time.Time {
 		return time.Time{}
 	}
 	atOnce := time.UnixMilli(1)
-	if x.closable(x.times) {
+	if x.closable(x.times, txstate.NoTime) {
 		return atOnce
 	}
-	first := int64(never)
+	first := x.firstEnd()
 	for st := range operators(x.plan) {
 		wake, known := x.wakes[st.Schema.Name]
 		if !known || st.Clock == plan.ClockEvent && wake <= x.times.least(st.TimeSources) {
@@ -325,14 +326,17 @@ func (x *Executor) Due() time.Time {
 	return at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// closable tells whether a window whose rows are to be sent on has ended by the watermarks of times and hasn't been closed by a
-// committed batch. REQUIRES: x.mu is held.
-func (x *Executor) closable(times *times) bool {
+// closable tells whether a window whose rows are to be sent on has ended by the watermarks of times, or by a batch's clock, and
+// hasn't been closed by a committed batch. REQUIRES: x.mu is held.
+func (x *Executor) closable(times *times, now int64) bool {
 	for _, st := range windowedStates(x.plan) {
 		if st.Emit&plan.EmitCloses == 0 {
 			continue
 		}
-		mark := times.least(st.TimeSources)
+		mark := now
+		if st.Clock == plan.ClockEvent {
+			mark = times.least(st.TimeSources)
+		}
 		for start, closed := range x.windows[st.Schema.Name] { // order: whether there is one
 			if closed == 0 && endOf(st.Schema.Window, st.Schema.Name, start) <= mark {
 				return true
@@ -340,6 +344,22 @@ func (x *Executor) closable(times *times) bool {
 		}
 	}
 	return false
+}
+
+// firstEnd is the earliest end of an open window of batch time whose rows are to be sent on. REQUIRES: x.mu is held.
+func (x *Executor) firstEnd() int64 {
+	first := int64(never)
+	for _, st := range windowedStates(x.plan) {
+		if st.Emit&plan.EmitCloses == 0 || st.Clock != plan.ClockBatch {
+			continue
+		}
+		for start, closed := range x.windows[st.Schema.Name] { // order: a minimum
+			if closed == 0 {
+				first = min(first, endOf(st.Schema.Window, st.Schema.Name, start))
+			}
+		}
+	}
+	return first
 }
 
 // due tells whether batch b, for which no source has data, has something to do. What is in flight may do it: then nothing is due yet.
@@ -368,7 +388,7 @@ func (x *Executor) due(ctx context.Context, b *batch.Batch) (bool, error) {
 // lets tells whether a window can be closed, or a key woken, by the watermarks of times and a batch's clock. Nothing is in flight.
 func (x *Executor) lets(ctx context.Context, times *times, now time.Time) (bool, error) {
 	x.mu.Lock()
-	closable, wakes := x.closable(times), maps.Clone(x.wakes)
+	closable, wakes := x.closable(times, now.UnixNano()), maps.Clone(x.wakes)
 	x.mu.Unlock()
 	if closable {
 		return true, nil
@@ -432,7 +452,7 @@ func operators(p *plan.Plan) func(yield func(*plan.State) bool) {
 // ever.
 func (x *Executor) settled(times *times) bool {
 	x.mu.Lock()
-	closable, wakes := x.closable(times), x.wakes
+	closable, wakes := x.closable(times, txstate.NoTime), x.wakes
 	x.mu.Unlock()
 	if closable {
 		return false

@@ -102,7 +102,7 @@ func (x *Executor) closeWindows(f *flight, base windowSet) {
 				put(start, 0)
 			}
 		}
-		mark := f.left.least(st.TimeSources)
+		mark := f.clockOf(st)
 		var drop [][]byte
 		for _, start := range slices.Sorted(maps.Keys(m)) {
 			closed := m[start]

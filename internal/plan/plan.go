@@ -278,10 +278,10 @@ type State struct {
 	Mergeable bool
 	// Emit says which rows go to Exchange.Next; it is empty where there is none, or an operator says it.
 	Emit Emit
-	// Clock is what an operator's timers go by.
+	// Clock is what an operator's timers go by, or what closes the windows of a windowed state.
 	Clock Clock
 	// TimeSources are the indices in Plan.Sources whose watermarks close the windows of a windowed state, or are the clock
-	// of an operator.
+	// of an operator; of ClockEvent.
 	TimeSources []int
 	// Zero returns the cells of a value that no record has reached; nil where the values are no cells.
 	Zero func() []byte
@@ -301,7 +301,7 @@ const (
 	EmitCloses
 )
 
-// Clock is what an operator's timers go by.
+// Clock is what an operator's timers, or windows, go by.
 type Clock uint8
 
 const (
