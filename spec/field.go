@@ -18,6 +18,7 @@ const (
 	kindList                  // a list of item; a single scalar is a list of one
 	kindMap                   // names of the user's choice, each with an item
 	kindObject                // fields
+	kindValue                 // any value, as data
 )
 
 // field describes one setting. The grammar is a tree of them, and the only description of it: the parser, the

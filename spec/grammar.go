@@ -24,6 +24,7 @@ func grammar() *field {
 			{name: "states", kind: kindMap, keys: kindName, doc: "States that are not simply kept in the local database. A state that isn't declared here is.", item: stateField()},
 			{name: "streams", kind: kindMap, keys: kindName, required: true, doc: "What is done with the records, by the names of the streams.", item: streamField()},
 			{name: "sinks", later: true},
+			testsField(),
 		},
 	}
 }

@@ -25,6 +25,7 @@ type model struct {
 	sources     []*sourceDecl
 	statics     []*staticDecl
 	streams     []*streamDecl
+	tests       []*Test
 	notes       []string
 }
 
@@ -189,6 +190,7 @@ func (b *modeler) build(root *node) *model {
 	}
 	b.resolve()
 	b.checkStates()
+	m.tests = b.tests(root.get("tests"))
 	// The order of the file's sections decides nothing: a plan is in the order of names.
 	slices.SortFunc(m.sources, func(a, b *sourceDecl) int { return strings.Compare(a.name, b.name) })
 	slices.SortFunc(m.statics, func(a, b *staticDecl) int { return strings.Compare(a.name, b.name) })

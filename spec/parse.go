@@ -34,6 +34,8 @@ type node struct {
 	textAt pos
 	indent int // of a block scalar's lines
 
+	literal *Literal // of kindValue
+
 	list   []*node
 	keys   []string // of an object or map, in the order of the file
 	values map[string]*node
@@ -193,6 +195,13 @@ func (p *treeParser) value(f *field, what string, y ast.Node, keyAt pos) *node {
 			p.add(posOf(y), "", "the file unfolds to more than %d values", maxNodes)
 		}
 		return nil
+	}
+	if f.kind == kindValue {
+		l := p.literal(y, keyAt)
+		if l == nil {
+			return nil
+		}
+		return &node{field: f, at: l.at, keyAt: keyAt, literal: l}
 	}
 	switch t := y.(type) {
 	case *ast.AnchorNode:

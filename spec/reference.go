@@ -131,6 +131,8 @@ func (f *field) value() string {
 		return "aggregate"
 	case kindString:
 		return "text"
+	case kindValue:
+		return "any value"
 	}
 	panic("spec: a field of no kind")
 }

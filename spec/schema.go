@@ -63,6 +63,8 @@ func shapeOf(f *field) object {
 		return object{"type": "string", "pattern": `\(.*\)`}
 	case kindString:
 		return object{"type": []string{"string", "number", "boolean"}}
+	case kindValue:
+		return object{}
 	}
 	panic("spec: a field of no kind")
 }

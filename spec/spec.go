@@ -17,8 +17,26 @@ type Options struct {
 	Dir string
 }
 
+func (o *Options) env() func(string) (string, bool) {
+	if o.Env == nil {
+		return os.LookupEnv
+	}
+	return o.Env
+}
+
 // Load reads and checks the pipeline in a file. The error is of type Problems where the file's content is wrong.
 func Load(path string, opts Options) (*Pipeline, error) {
+	src, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Dir == "" {
+		opts.Dir = filepath.Dir(path)
+	}
+	return Parse(path, src, opts)
+}
+
+func readFile(path string) ([]byte, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
 		msg := err.Error()
@@ -27,17 +45,11 @@ func Load(path string, opts Options) (*Pipeline, error) {
 		}
 		return nil, Problems{{File: path, Msg: msg}}
 	}
-	if opts.Dir == "" {
-		opts.Dir = filepath.Dir(path)
-	}
-	return Parse(path, src, opts)
+	return src, nil
 }
 
-// Parse checks the pipeline in src. name stands for the file in messages.
-func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
-	if opts.Env == nil {
-		opts.Env = os.LookupEnv
-	}
+// reportOn begins to report on a file's content, which must be text.
+func reportOn(name string, src []byte) (*reporter, error) {
 	r := newReporter(name, src)
 	if !utf8.Valid(src) {
 		for i, line := range r.lines {
@@ -47,7 +59,16 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 		}
 		return nil, r.problems().asError()
 	}
-	tree := &treeParser{reporter: r, env: opts.Env}
+	return r, nil
+}
+
+// Parse checks the pipeline in src. name stands for the file in messages.
+func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
+	r, err := reportOn(name, src)
+	if err != nil {
+		return nil, err
+	}
+	tree := &treeParser{reporter: r, env: opts.env()}
 	root := tree.parseTree(src, grammar())
 	if root == nil || tree.swallowed {
 		return nil, r.problems().asError()
