@@ -20,7 +20,10 @@ import (
 // sent on: see Updates and Closed.
 func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) *State[K] {
 	p := g.s.p
-	s := &State[K]{p: p, name: name, key: g.codec, sources: g.s.sources, trail: g.s.trail}
+	s := &State[K]{stateRows: stateRows{p: p, name: name, sources: g.s.sources, trail: g.s.trail}, key: g.codec}
+	if g.windows != nil && g.windows.late.from == nil {
+		g.windows.late.from = &s.stateRows
+	}
 	p.addState(name)
 	if err := a.Err(); err != nil {
 		p.errorf("state %s: %w", name, err)
@@ -28,11 +31,20 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 	if g.codec == nil {
 		return s
 	}
+	if g.windows != nil && !g.windows.byTime() {
+		aggregateKeyed(g, s, a)
+		return s
+	}
+	var win *state.Window
+	if g.windows != nil {
+		win = g.windows.time
+	}
+	key := schemaColumns(g.codec.Columns(), win != nil)
+	if win != nil {
+		key = append(win.Columns(), g.codec.Columns()...)
+	}
 	st := &plan.State{
-		Schema: state.Schema{
-			Name: name, Kind: "aggregate", Window: g.window,
-			Key: schemaColumns(g.codec.Columns(), g.window != nil), Values: a.Columns(),
-		},
+		Schema: state.Schema{Name: name, Kind: "aggregate", Window: win, Key: key, Values: a.Columns()},
 		Mergeable: a.Exact(),
 		Zero:      func() []byte { return zero(a) },
 		Update: func(dst, old, delta []byte) ([]byte, bool, error) {
@@ -40,8 +52,11 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 			return v, true, err
 		},
 	}
-	if g.window != nil {
+	switch {
+	case g.windows.byEvents():
 		p.timed[st] = g.s.sources
+	case win != nil:
+		st.Clock = plan.ClockBatch
 	}
 	s.exchange = &plan.Exchange{Name: name, Merge: a.Merge, State: st, FormatKey: value.KeyText}
 	g.exchange(name, a, s.exchange)
@@ -74,12 +89,19 @@ func (g Grouped[K, T]) exchange(name string, a agg.Aggregation[T], e *plan.Excha
 	p.exchanges = append(p.exchanges, e)
 	g.s.to(func(b *builder) push[T] {
 		c := &combine[K, T]{g: g, name: name, index: index, table: a.NewTable(), slots: map[groupKey[K]]int32{}, careful: b.careful, p: p}
+		if w := g.windows; w != nil && w.late.n != nil && w.late.from.exchange == e {
+			c.late = w.late.n.build(b)
+		}
 		b.begin = append(b.begin, c.reset)
 		b.end = append(b.end, c.flush)
-		if g.window != nil {
-			return c.addWindowed
+		switch {
+		case g.windows == nil:
+			return c.add
+		case c.spread():
+			c.layout = g.windows.time.Layout()
+			return c.addSpread
 		}
-		return c.add
+		return c.addWindowed
 	})
 }
 
@@ -102,31 +124,35 @@ type combine[K comparable, T any] struct {
 	keys  []byte // encoded keys, one behind the other
 	ends  []int  // by slot: where its key ends in keys
 	live  []bool // by slot: a value has been added; false after a failure only
-	mark  int64  // the watermark by which rows are late
 	cells []byte
+
+	// With windows.
+	mark   int64   // the watermark by which rows are late
+	late   push[T] // takes late rows; nil: they are turned away
+	layout window.Layout
+	starts []int64
+}
+
+// spread tells of windows that are more than so many nanoseconds of event time.
+func (c *combine[K, T]) spread() bool {
+	w := c.g.windows.time
+	return w.Slide != 0 || w.Zone != "" || w.ByBatch
 }
 
 func (c *combine[K, T]) reset(rc *rec) {
 	c.table.Reset()
 	clear(c.slots)
 	c.keys, c.ends, c.live = c.keys[:0], c.ends[:0], c.live[:0]
-	if c.g.window == nil {
-		return
-	}
-	c.mark = txstate.NoTime
-	for i, at := range c.timeSources() {
-		if w := rc.tc.Watermarks[at]; i == 0 || w < c.mark {
-			c.mark = w
-		}
+	if c.g.windows != nil {
+		c.mark = c.g.windows.mark(rc.tc, c.timeSources())
 	}
 }
 
 func (c *combine[K, T]) addWindowed(rc *rec, v T) {
-	w := c.g.window
+	w := c.g.windows.time
 	start := window.Start(rc.time, w.Size, w.Offset)
 	if end := w.End(start); end <= c.mark && (rc.r != nil || rc.mayBeLate) { // results of windows are never late
-		rc.reject(plan.RejectLate, c.name, fmt.Sprintf("the window that began at %s had closed: event time %s, watermark %s",
-			nanoText(start), nanoText(rc.time), nanoText(c.mark)))
+		c.tooLate(rc, v, start)
 		return
 	}
 	c.put(rc, start, v)
@@ -136,46 +162,49 @@ func nanoText(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC33
 
 func (c *combine[K, T]) add(rc *rec, v T) { c.put(rc, 0, v) }
 
-func (c *combine[K, T]) put(rc *rec, start int64, v T) {
+// put adds a value to a window; false if that went wrong.
+func (c *combine[K, T]) put(rc *rec, start int64, v T) bool {
 	k := groupKey[K]{start: start}
 	if !c.careful {
 		k.key = c.g.key(v)
 	} else if !rc.guard("group by", func() { k.key = c.g.key(v) }) {
-		return
+		return false
 	}
 	slot, ok := c.slots[k]
 	if !ok {
 		keys, err := c.g.encode(c.keys, k)
 		if err != nil {
 			rc.bad("group by", err)
-			return
+			return false
 		}
 		slot = int32(c.table.New())
 		c.slots[k] = slot
 		c.keys, c.ends, c.live = keys, append(c.ends, len(keys)), append(c.live, false)
 	}
 	if c.careful {
-		c.addCarefully(rc, k, slot, v)
-		return
+		return c.addCarefully(rc, k, slot, v)
 	}
 	if err := c.table.Add(int(slot), v); err != nil {
 		if isBadRecord(err) && rc.tc.OnBad == plan.Skip {
 			panic(err) // to be run again, carefully: that can undo it
 		}
 		c.fail(rc, k, err)
-		return
+		return false
 	}
 	c.live[slot] = true
+	return true
 }
 
-func (c *combine[K, T]) addCarefully(rc *rec, k groupKey[K], slot int32, v T) {
+func (c *combine[K, T]) addCarefully(rc *rec, k groupKey[K], slot int32, v T) bool {
 	ok, err := addCarefully(rc, c.table, int(slot), "aggregate "+c.name, v)
 	switch {
 	case err != nil:
 		c.fail(rc, k, err)
 	case ok:
 		c.live[slot] = true
+		return true
 	}
+	return false
 }
 
 // addCarefully adds v to a slot, and undoes what a function did before it failed: ok is false if the record was bad, and has been dealt
@@ -209,8 +238,11 @@ func (c *combine[K, T]) fail(rc *rec, k groupKey[K], err error) {
 }
 
 func (g *Grouped[K, T]) encode(dst []byte, k groupKey[K]) ([]byte, error) {
-	if g.window != nil {
+	if g.windows != nil {
 		dst = value.AppendKeyTime(dst, k.start)
+		if w := g.windows.time; w.Slide != 0 {
+			dst = value.AppendKeyTime(dst, w.End(k.start))
+		}
 	}
 	return g.codec.Encode(dst, k.key)
 }
@@ -253,7 +285,7 @@ func BatchAggregate[R any, K comparable, T any](g Grouped[K, T], name string, a 
 	if err := a.Err(); err != nil {
 		p.errorf("batch aggregate %s: %w", name, err)
 	}
-	if g.window != nil {
+	if g.windows != nil {
 		p.errorf("batch aggregate %s: it can't be windowed", name)
 	}
 	if g.codec == nil {

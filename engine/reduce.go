@@ -90,7 +90,7 @@ func (s *Side[K, T]) attach(r *reduction, index int) {
 	case s.g.s.p != p:
 		p.errorf("%s: streams of two pipelines, %s and %s", r.what, p.name, s.g.s.p.name)
 		return
-	case s.g.window != nil:
+	case s.g.windows != nil:
 		p.errorf("%s: its streams come together within a batch, and can't be windowed", r.what)
 		return
 	case s.g.codec == nil:

@@ -90,15 +90,16 @@ var table = map[string]rule{
 	"pebblestate":         {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 
 	// The engine.
-	"internal/plan":   {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
-	"internal/exec":   {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
-	"internal/change": {ours: []string{"internal/plan", "state"}},
-	"internal/query":  {ours: []string{"state", "txstate", "agg", "pebblestate"}},
+	"internal/plan":     {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
+	"internal/exec":     {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
+	"internal/change":   {ours: []string{"internal/plan", "state"}},
+	"internal/windowop": {ours: []string{"internal/plan", "state"}},
+	"internal/query":    {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {
 		ours: []string{
 			"savepoint",
 			"coordinator", "coordinator/runner", "txstate", "emitter", "codec", "agg", "state", "window", "sink", "pebblestate",
-			"internal/plan", "internal/exec", "internal/query",
+			"internal/plan", "internal/exec", "internal/query", "internal/windowop",
 		},
 		clients: []string{hclog, xxhash, xsync, "github.com/cenkalti/backoff/v5", "github.com/prometheus/client_golang"},
 	},
@@ -122,7 +123,7 @@ var table = map[string]rule{
 	"spec": {
 		ours: []string{
 			"savepoint",
-			"engine", "internal/plan", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
+			"engine", "internal/plan", "internal/windowop", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
 			"emitter/kafka", "emitter/file", "emitter/gen", "connect/kafka", "connect/zookeeper", "txstate/zkstore",
 			"state/sqlstate", "state/redisstate", "sink/kafkasink", "sink/sqlsink", "sink/filesink",
 		},
