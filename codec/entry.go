@@ -24,8 +24,10 @@ type keyValue[K, V any] struct {
 	val Decoder[V]
 }
 
-func (d keyValue[K, V]) Describe() string { return "key " + d.key.Describe() + ", value " + d.val.Describe() }
-func (d keyValue[K, V]) CSV() bool        { return false }
+func (d keyValue[K, V]) Describe() string {
+	return "key " + d.key.Describe() + ", value " + d.val.Describe()
+}
+func (d keyValue[K, V]) CSV() bool { return false }
 func (d keyValue[K, V]) New() Decode[Entry[K, V]] {
 	return &keyValueDecode[K, V]{key: d.key.New(), val: d.val.New()}
 }

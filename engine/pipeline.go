@@ -16,10 +16,13 @@ import (
 // Pipeline is a set of streams from sources to states. It is built by one goroutine; once it runs it isn't
 // changed.
 type Pipeline struct {
-	name string
-	errs []error
-	// outer is the pipeline whose states a query stream reads; nil for a pipeline of its own.
-	outer *Pipeline
+	name    string
+	errs    []error
+	queries []*queryDef
+	// outer is the pipeline whose states a query reads; nil for a pipeline of its own. reads and tablesRead are the
+	// states and the static tables that its streams ask.
+	outer             *Pipeline
+	reads, tablesRead []string
 
 	sources   []*sourceDef
 	exchanges []*plan.Exchange
@@ -194,6 +197,9 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	if err := checkMirrored(p.sources); err != nil {
 		errs = append(errs, err)
 	}
+	for _, q := range p.queries {
+		errs = append(errs, q.finish()...)
+	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("pipeline %s: %w", p.name, errors.Join(errs...))
 	}
@@ -203,6 +209,8 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	pl := &plan.Plan{
 		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits, Ledger: p.ledger, Savepoints: p.savepoints,
 	}
+	pl.Queries = sortedQueries(p.queries)
+	pl.Lines = append(slices.Clip(pl.Lines), describeQueries(pl.Queries)...)
 	if p.keeper != nil {
 		pl.Keeper = PlanKeeper(p.name, p.keeper)
 		pl.Lines = append(slices.Clip(pl.Lines), pl.Keeper.Describe)

@@ -144,6 +144,7 @@ func queryRows[T, V, R any](
 		p.errorf("%s in %s: the state belongs to another pipeline, %s", kind, name, owner.name)
 		return out
 	}
+	p.reads = append(p.reads, name)
 	sendRows(s, e, index, 0, 0, wire, func(b *builder) placer[T] {
 		var buf []byte
 		return func(rc *rec, v T, put func([]byte) bool) {

@@ -92,6 +92,7 @@ func Lookup[T any, K comparable, V, R any](s Stream[T], t Table[K, V], key func(
 		s.p.errorf("Lookup: the table belongs to another pipeline")
 		return out
 	}
+	s.p.tablesRead = append(s.p.tablesRead, t.name)
 	out.trail.table = t.name
 	out.n.named(s.p, "lookup", " in "+out.trail.table)
 	s.to(func(b *builder) push[T] {

@@ -62,12 +62,22 @@ func (db *DB) StaticWith(ctx context.Context, name string, digest uint64) (t Sta
 	return db.findStatic(ctx, name, func(t *StaticTable) bool { return t.Digest == digest })
 }
 
+// Static returns the content of a static table that the snapshot's last batch used. Its rows are left out if it has the digest
+// that is known already, be it nil for none.
+func (s *Snapshot) Static(ctx context.Context, name string, known *uint64) (t StaticTable, ok bool, err error) {
+	return s.db.findStaticIn(ctx, s.v, name, func(*StaticTable) bool { return true }, known)
+}
+
 func (db *DB) findStatic(ctx context.Context, name string, want func(*StaticTable) bool) (t StaticTable, ok bool, err error) {
 	v, err := db.acquire()
 	if err != nil {
 		return t, false, err
 	}
 	defer db.release(v)
+	return db.findStaticIn(ctx, v, name, want, nil)
+}
+
+func (db *DB) findStaticIn(ctx context.Context, v *version, name string, want func(*StaticTable) bool, known *uint64) (t StaticTable, ok bool, err error) {
 	prefix := staticPrefix(kindStatic, name)
 	it, err := v.snap.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: prefix, UpperBound: enc.PrefixEnd(prefix)})
 	if err != nil {
@@ -86,6 +96,9 @@ func (db *DB) findStatic(ctx context.Context, name string, want func(*StaticTabl
 		t.Name, t.Version = name, r.Uint64()
 		if err := r.Done(); err != nil {
 			return t, false, db.garbled("static table "+name, err)
+		}
+		if known != nil && *known == t.Digest {
+			return t, true, nil
 		}
 		return t, true, db.readStaticRows(ctx, v, &t, counts)
 	}

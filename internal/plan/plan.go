@@ -45,6 +45,7 @@ type Plan struct {
 	Exchanges []*Exchange // an exchange is fed by sources and by exchanges before it only
 	Persists  []*Persist
 	Statics   []*Static
+	Queries   []*Query // by name
 
 	Batch Limits
 
