@@ -13,7 +13,7 @@ import (
 	"github.com/tridentd/tridentd/state"
 )
 
-// Windowed is the key of a windowed state.
+// Windowed is the key of a state with tumbling windows.
 type Windowed[K comparable] struct {
 	Start time.Time // UTC
 	Key   K
@@ -33,7 +33,48 @@ func (w *Windowed[K]) decode(key []byte) error {
 	return err
 }
 
-type windowedKey interface{ decode(key []byte) error }
+// Spanned is the key of a state with windows that overlap, sessions, or windows of so many values: one whose rows show where a window
+// ends.
+type Spanned[K comparable] struct {
+	Window Span
+	Key    K
+}
+
+func (s *Spanned[K]) decode(key []byte) error {
+	start, rest, err := value.DecodeKey(key)
+	if err != nil {
+		return err
+	}
+	end, rest, err := value.DecodeKey(rest)
+	switch {
+	case err != nil:
+		return err
+	case start.Kind() == value.Time && end.Kind() == value.Time:
+		s.Window = timeSpan(start.Nanos(), end.Nanos())
+	case start.Kind() == value.Int && end.Kind() == value.Int:
+		s.Window = Span{First: start.Int(), Limit: end.Int()}
+	default:
+		return errors.New("it begins with no window")
+	}
+	codec, err := value.KeyOf[K]()
+	if err == nil {
+		s.Key, err = codec.Decode(rest)
+	}
+	return err
+}
+
+func (w *Windowed[K]) leads(s *state.Schema) bool { return s.Window != nil && s.Window.Slide == 0 }
+func (s *Spanned[K]) leads(of *state.Schema) bool { return spanned(of) }
+
+// spanned tells of a state whose rows show where a window begins and ends.
+func spanned(s *state.Schema) bool {
+	return len(s.Key) > 1 && s.Key[0].Name == "window_start" && s.Key[1].Name == "window_end"
+}
+
+type windowedKey interface {
+	decode(key []byte) error
+	leads(s *state.Schema) bool // whether a state has such keys
+}
 
 // Snapshot returns a view of all states as of the last committed batch. The caller closes it.
 func (h *Handle) Snapshot() (*pebblestate.Snapshot, error) {
@@ -46,7 +87,7 @@ func (h *Handle) Snapshot() (*pebblestate.Snapshot, error) {
 }
 
 // ReadState returns all rows of a state as of the txid that it also returns. K is the type of the group's key,
-// Windowed of it for a windowed state. V is the value of a state with one aggregate, a struct of accumulators as given to
+// Windowed or Spanned of it for a windowed state. V is the value of a state with one aggregate, a struct of accumulators as given to
 // agg.Fields, or what PartitionPersist keeps.
 func ReadState[K comparable, V any](ctx context.Context, h *Handle, name string) (map[K]V, batch.Txid, error) {
 	snap, err := h.Snapshot()
@@ -105,12 +146,18 @@ func schemaOf(snap *pebblestate.Snapshot, name string) (state.Schema, error) {
 
 func keyDecoder[K comparable](schema state.Schema) (func([]byte) (K, error), error) {
 	var probe K
-	_, windowed := any(&probe).(windowedKey)
+	key, windowed := any(&probe).(windowedKey)
 	switch {
-	case windowed != (schema.Window != nil) && windowed:
-		return nil, errors.New("it has no windows; its key isn't Windowed")
-	case windowed != (schema.Window != nil):
+	case !windowed && spanned(&schema):
+		return nil, errors.New("it has windows; read its keys as engine.Spanned")
+	case !windowed && schema.Window != nil:
 		return nil, errors.New("it has windows; read its keys as engine.Windowed")
+	case windowed && !key.leads(&schema) && spanned(&schema):
+		return nil, errors.New("its windows show their ends; read its keys as engine.Spanned")
+	case windowed && !key.leads(&schema) && schema.Window != nil:
+		return nil, errors.New("its windows tumble; read its keys as engine.Windowed")
+	case windowed && !key.leads(&schema):
+		return nil, errors.New("it has no windows; its key is neither Windowed nor Spanned")
 	case windowed:
 		return func(key []byte) (k K, err error) {
 			err = any(&k).(windowedKey).decode(key)
