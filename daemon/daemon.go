@@ -118,7 +118,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.runCommand(), a.demoCommand(), a.validateCommand(), a.queryCommand(), a.ledgerCommand(), a.replayCommand(), a.diffCommand(), a.migrateCommand(), a.savepointCommand(), a.statusCommand(), a.doctorCommand(), a.offsetsCommand(), a.stateCommand(), a.lagCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.demoCommand(), a.validateCommand(), a.testCommand(), a.queryCommand(), a.ledgerCommand(), a.replayCommand(), a.diffCommand(), a.migrateCommand(), a.savepointCommand(), a.statusCommand(), a.doctorCommand(), a.offsetsCommand(), a.stateCommand(), a.lagCommand(), a.versionCommand())
 	return root
 }
 
@@ -178,7 +178,7 @@ func (a *app) find(args []string) (p *engine.Pipeline, beside string, rest []str
 			}
 		}
 		if isFile(args[0]) {
-			sp, err := spec.Load(args[0], spec.Options{})
+			sp, err := spec.Load(args[0], a.specOptions())
 			if err != nil {
 				return nil, "", nil, usage(err)
 			}
@@ -204,6 +204,9 @@ func (a *app) find(args []string) (p *engine.Pipeline, beside string, rest []str
 	}
 	return nil, "", nil, usagef("name the pipeline's file")
 }
+
+// specOptions are what pipelines' files are read with.
+func (a *app) specOptions() spec.Options { return spec.Options{} }
 
 func isFile(name string) bool {
 	info, err := os.Stat(name)

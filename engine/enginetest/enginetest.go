@@ -49,8 +49,8 @@ const (
 )
 
 // AdvanceTo is a batch before which event time comes to t in all partitions of all sources that have any, as later records would have
-// brought it there: in this batch, windows that end by t close. It may be given records, too, which are held against t. So that the
-// ledger shows why time moved on, the batch before takes an offset of each partition at which there is no record.
+// brought it there: in this batch, windows that end by t close. It may be given records, too, which are held against t. In Result.Entries time is
+// brought on by a partition without records, of topic "watermark", in the batch before; where it is, all others count as idle.
 func AdvanceTo(t time.Time) Input {
 	return Input{watermarkKey: {t.UTC().Format(time.RFC3339Nano)}}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tridentd/tridentd/daemon"
 	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/spec/spectest"
 )
 
 // TestFlights runs the pipeline as it is declared in YAML and as it is written in Go, twice each, and compares their
@@ -70,3 +71,6 @@ func rows(t *testing.T, b []byte) []map[string]any {
 	}
 	return all
 }
+
+// TestDeclared runs the tests in flights_test.yaml.
+func TestDeclared(t *testing.T) { spectest.Run(t, "flights.yaml") }

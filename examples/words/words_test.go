@@ -7,6 +7,7 @@ import (
 	"github.com/tridentd/tridentd/connect/kafka"
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/engine/enginetest"
+	"github.com/tridentd/tridentd/spec/spectest"
 )
 
 func TestWords(t *testing.T) {
@@ -18,3 +19,6 @@ func TestWords(t *testing.T) {
 	}
 	enginetest.Deterministic(t, build, in...) // every crash point, 1, 2 and 16 procs, other pipelining: same bytes
 }
+
+// TestDeclared runs the tests in words_test.yaml.
+func TestDeclared(t *testing.T) { spectest.Run(t, "words.yaml") }

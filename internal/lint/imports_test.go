@@ -129,6 +129,10 @@ var table = map[string]rule{
 		},
 		clients: []string{hclog, xxhash, yaml, lz, "github.com/invopop/jsonschema"},
 	},
+	"spec/spectest": {
+		ours:    []string{"spec", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun"},
+		clients: []string{pebble + "/vfs"},
+	},
 	"server":       {ours: []string{"engine", "replay", "state", "txstate"}, clients: []string{hclog, "github.com/prometheus/client_golang"}},
 	"daemon":       {any: true},
 	"cmd/tridentd": {ours: []string{"daemon", "connect/blob", "connect/blob/gcs"}},

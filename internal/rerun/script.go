@@ -82,6 +82,7 @@ func NewScript(pl *plan.Plan, name string, fields map[string][]string, steps []S
 			return nil, fmt.Errorf("batch %d: %w", i+1, err)
 		}
 	}
+	s.idle()
 	if len(s.in.Batches) > 0 {
 		first := &s.in.Batches[0]
 		for _, src := range s.in.Sources { // order: sorted below
@@ -146,8 +147,16 @@ func entryOf(p batch.Partition, start, end int64) txstate.RangeEntry {
 	return txstate.RangeEntry{Range: batch.Range{Partition: p, Start: start, End: end, LeaderEpoch: batch.NoEpoch}}
 }
 
-// advance lets the last batch leave a watermark: in each partition it takes one more offset, at which there is no record, as
-// of a log that was compacted. A markedTask shows the time.
+// watermarkTopic holds, in each source with event time, a partition without records that brings the time on. Whenever it does, all
+// others count as idle, and at all other times it does itself.
+const watermarkTopic = "watermark"
+
+func watermarkOf(source string) batch.Partition {
+	return batch.Partition{Source: source, Topic: watermarkTopic}
+}
+
+// advance lets the last batch leave a watermark: it takes an offset of each watermark partition, at which there is no record, as of
+// a log that was compacted. A markedTask shows the time.
 func (s *Script) advance(to time.Time) error {
 	n := len(s.in.Batches)
 	switch {
@@ -160,20 +169,34 @@ func (s *Script) advance(to time.Time) error {
 	}
 	s.mark = to
 	e := &s.in.Batches[n-1]
-	for id := range s.timed { // order: each partition by itself
-		for p := range s.in.Sources[id].Parts { // order: sorted below
-			s.marks[mark{p, e.Txid}] = to.Add(s.timed[id]).UnixNano()
-			i := slices.IndexFunc(e.Ranges, func(r txstate.RangeEntry) bool { return r.Partition == p })
-			if i >= 0 {
-				e.Ranges[i].End++
-				continue
-			}
-			start := s.end(p)
-			e.Ranges = append(e.Ranges, entryOf(p, start, start+1))
-		}
+	for id, lateness := range s.timed { // order: each source by itself, sorted below
+		p := watermarkOf(id)
+		s.in.Sources[id].Part(p)
+		start := s.end(p)
+		e.Ranges = append(e.Ranges, entryOf(p, start, start+1))
+		s.marks[mark{p, e.Txid}] = to.Add(lateness).UnixNano()
 	}
 	slices.SortFunc(e.Ranges, func(a, b txstate.RangeEntry) int { return a.Compare(b.Partition) })
 	return nil
+}
+
+// idle sets which partitions count as idle: none, unless there are watermark partitions.
+func (s *Script) idle() {
+	if len(s.marks) == 0 {
+		return
+	}
+	for i := range s.in.Batches {
+		e := &s.in.Batches[i]
+		for id := range s.timed { // order: sorted below
+			_, marked := s.marks[mark{watermarkOf(id), e.Txid}]
+			for _, p := range s.in.Sources[id].Partitions() {
+				if marked != (p.Topic == watermarkTopic) {
+					e.Idle = append(e.Idle, p)
+				}
+			}
+		}
+		slices.SortFunc(e.Idle, batch.Partition.Compare)
+	}
 }
 
 // Plan returns a plan whose tasks show the event times that the script brings besides its records. pl itself stays as it is.
