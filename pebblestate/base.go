@@ -154,7 +154,7 @@ func (db *DB) readBase(txid batch.Txid) (info baseInfo, err error) {
 
 // MakeBase makes a base of the last committed batch. now is only told by it. If there is one already, that is returned.
 //
-// Commits wait while the copy's links are made, not while anything is written or read.
+// Commits wait while the copy's links are made, not while tables are written or anything is read.
 func (db *DB) MakeBase(ctx context.Context, now time.Time) (Base, error) {
 	db.basing.Lock()
 	defer db.basing.Unlock()
@@ -162,10 +162,6 @@ func (db *DB) MakeBase(ctx context.Context, now time.Time) (Base, error) {
 		return Base{}, batch.NewError(batch.Permanent, batch.CodeInternal, "make a base", errors.New("the database was opened for reading"), "")
 	}
 	if err := db.sweepBases(); err != nil {
-		return Base{}, err
-	}
-	// With the memtables written out there is next to no log to be copied while commits wait.
-	if err := db.background(func() error { return db.pebble.Flush() }); err != nil {
 		return Base{}, err
 	}
 	making := db.baseDir(baseMaking)

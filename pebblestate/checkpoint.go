@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"io/fs"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tridentd/tridentd/batch"
 )
 
 // Checkpoint makes a database of its own in dir, which must not exist, that holds what this one does as of its last
 // committed txid: states, ledger and positions. Files that don't change any more are hard links where dir lies on the
-// same device, so it takes milliseconds whatever the size; commits wait for it.
+// same device, so that commits wait for milliseconds, whatever the size; they go on while what memory holds is written out
+// before that.
 //
 // After an error dir may hold a part, which isn't taken for a database, or all of it.
 func (db *DB) Checkpoint(ctx context.Context, dir string) (batch.Txid, error) {
@@ -34,6 +37,10 @@ func (db *DB) Checkpoint(ctx context.Context, dir string) (batch.Txid, error) {
 	if err := writeFile(o.FS, dir, creatingName, nil); err != nil {
 		return 0, err
 	}
+	// The logs are copied while commits wait: of what is in tables there are none.
+	if err := db.background(func() error { return db.pebble.Flush() }); err != nil {
+		return 0, err
+	}
 	txid, err := db.checkpoint(o.FS.PathJoin(dir, dbName))
 	if err != nil {
 		return 0, err
@@ -51,28 +58,64 @@ func (db *DB) Checkpoint(ctx context.Context, dir string) (batch.Txid, error) {
 	return txid, syncDir(o.FS, dir)
 }
 
+// checkpoint has commits wait only while files are linked and the little that is left in the logs is copied: what was copied is
+// synced behind that, before the copy is marked as a database.
 func (db *DB) checkpoint(dir string) (batch.Txid, error) {
-	db.writing.Lock()
-	defer db.writing.Unlock()
-	if err := db.Err(); err != nil {
-		return 0, err
-	}
-	v, err := db.acquire()
+	txid, held, err := db.copyLocked(dir)
 	if err != nil {
 		return 0, err
 	}
+	db.opts.Logger.Debug("checkpoint", "txid", uint64(txid), "commits_waited", held)
+	return txid, db.orFailed(func() error { return syncCopy(db.opts.FS, dir) })
+}
+
+// copyLocked makes the copy while commits wait, and returns for how long.
+func (db *DB) copyLocked(dir string) (txid batch.Txid, held time.Duration, err error) {
+	db.writing.Lock()
+	defer db.writing.Unlock()
+	began := time.Now()
+	if err := db.Err(); err != nil {
+		return 0, 0, err
+	}
+	v, err := db.acquire()
+	if err != nil {
+		return 0, 0, err
+	}
 	defer db.release(v)
-	return v.txid, db.orFailed(func() error {
+	fence := db.fence
+	err = db.orFailed(func() error {
 		if !db.manifested.Load() {
 			if err := db.pebble.Flush(); err != nil {
 				return err
 			}
 		}
+		fence.copying.Store(&dir)
+		defer fence.copying.Store(nil)
 		return copyPebble(db.pebble, dir)
 	})
+	return v.txid, time.Since(began), err
 }
 
-// copyPebble makes a checkpoint of Pebble's.
+// syncCopy makes a copy durable: its files, then the names of them and its own.
+func syncCopy(fsys vfs.FS, dir string) error {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		f, err := fsys.Open(fsys.PathJoin(dir, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncDir(fsys, dir), syncDir(fsys, fsys.PathDir(dir)))
+}
+
+// copyPebble makes a checkpoint of Pebble's. All that has been published is in the log files already, so that they needn't be
+// synced for it.
 func copyPebble(p *pebble.DB, dir string) (err error) {
 	// Pebble panics if it can't write the copy's markers; it holds nothing then that a deferred call doesn't give back.
 	defer func() {
@@ -84,5 +127,5 @@ func copyPebble(p *pebble.DB, dir string) (err error) {
 			err = failed
 		}
 	}()
-	return p.Checkpoint(dir, pebble.WithFlushedWAL())
+	return p.Checkpoint(dir)
 }

@@ -187,3 +187,40 @@ func TestCheckpointFails(t *testing.T) {
 	}
 	t.Error("no copy succeeded")
 }
+
+// TestCheckpointDurable: once a checkpoint has been made nothing of it is lost with the machine, although it isn't synced while
+// commits wait.
+func TestCheckpointDurable(t *testing.T) {
+	for _, linked := range []bool{true, false} {
+		mem := vfs.NewCrashableMem()
+		var fsys vfs.FS = mem
+		if !linked { // as on another device
+			fsys = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == errorfs.OpLink {
+					return syscall.EXDEV
+				}
+				return nil
+			}))
+		}
+		o := testOptions(fsys)
+		db := mustOpen(t, o)
+		for txid := batch.Txid(1); txid <= 20; txid++ {
+			mustCommit(t, db, commitOf(txid, setOf("s", o.Shards, set(fmt.Sprint(txid), strings.Repeat("v", 100)))))
+		}
+		want, err := db.Digest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Dir, o.CreateIfMissing = "/copy", false
+		if _, err := db.Checkpoint(t.Context(), o.Dir); err != nil {
+			t.Fatal(err)
+		}
+		o.FS = mem.CrashClone(vfs.CrashCloneCfg{})
+		mustClose(t, db)
+		db = mustOpen(t, o)
+		if got, err := db.Digest(t.Context()); err != nil || got != want || txidOf(t, db) != 20 {
+			t.Errorf("linked %t: the copy is at txid %d with digest %016x, %v, want %016x", linked, txidOf(t, db), got, err, want)
+		}
+		mustClose(t, db)
+	}
+}

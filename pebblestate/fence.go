@@ -35,6 +35,8 @@ type fence struct {
 	full   atomic.Pointer[string] // the first file whose write found no space
 	once   sync.Once
 	parked chan struct{} // closed when a goroutine is parked
+	// copying is the directory that a checkpoint is being made in, which syncs it in the end rather than file by file.
+	copying atomic.Pointer[string]
 }
 
 func newFence(fsys vfs.FS, dir string, fail func(error)) *fence {
@@ -93,6 +95,12 @@ func (f *fence) vital(path string) bool {
 	return strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-") || isMarker(name)
 }
 
+// copied tells whether a file lies in what is being copied.
+func (f *fence) copied(path string) bool {
+	dir := f.copying.Load()
+	return dir != nil && f.PathDir(path) == *dir
+}
+
 func isMarker(name string) bool { return strings.HasPrefix(name, "marker.") }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
@@ -124,7 +132,7 @@ func (f *fence) Lock(string) (io.Closer, error) { return noLock{}, nil }
 // order of changes in a directory could lose the one and keep the other.
 func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return f.file(name, func() (vfs.File, error) {
-		if isMarker(f.PathBase(name)) {
+		if isMarker(f.PathBase(name)) && !f.copied(name) {
 			if err := syncDir(f.FS, f.PathDir(name)); err != nil {
 				return nil, err
 			}
@@ -132,6 +140,20 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 		return f.FS.Create(name, c)
 	})
 }
+
+// OpenDir opens a directory, which is opened to be synced.
+func (f *fence) OpenDir(name string) (vfs.File, error) {
+	d, err := f.FS.OpenDir(name)
+	if dir := f.copying.Load(); err == nil && dir != nil && (name == *dir || name == f.PathDir(*dir)) {
+		return unsynced{d}, nil
+	}
+	return d, err
+}
+
+// unsynced is a directory that is synced later.
+type unsynced struct{ vfs.File }
+
+func (unsynced) Sync() error { return nil }
 
 func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f.file(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
@@ -149,7 +171,7 @@ func (f *fence) Remove(name string) error {
 	if f.down.Load() {
 		return errFenced
 	}
-	if isMarker(f.PathBase(name)) {
+	if isMarker(f.PathBase(name)) && !f.copied(name) {
 		if err := syncDir(f.FS, f.PathDir(name)); err != nil {
 			return err
 		}
@@ -189,9 +211,19 @@ func (f *fencedFile) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-func (f *fencedFile) Sync() error { return f.fence.do(f.name, f.File.Sync) }
+func (f *fencedFile) Sync() error {
+	if f.fence.copied(f.name) {
+		return nil
+	}
+	return f.fence.do(f.name, f.File.Sync)
+}
 
-func (f *fencedFile) SyncData() error { return f.fence.do(f.name, f.File.SyncData) }
+func (f *fencedFile) SyncData() error {
+	if f.fence.copied(f.name) {
+		return nil
+	}
+	return f.fence.do(f.name, f.File.SyncData)
+}
 
 func (f *fencedFile) SyncTo(length int64) (full bool, err error) {
 	err = f.fence.do(f.name, func() (err error) { full, err = f.File.SyncTo(length); return err })
