@@ -27,6 +27,7 @@ type Pipeline struct {
 	sources   []*sourceDef
 	exchanges []*plan.Exchange
 	persists  []*plan.Persist
+	sinks     []*sinkDef
 	statics   []*plan.Static
 	// timed[i] completes exchanges[i].State.TimeSources, which need the final order of sources.
 	timed map[*plan.State][]*sourceDef
@@ -191,8 +192,8 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	if len(p.sources) == 0 {
 		errs = append(errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", errors.New("the pipeline has no source"), "begin with engine.From"))
 	}
-	if len(p.exchanges) == 0 && len(p.persists) == 0 {
-		errs = append(errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", errors.New("the pipeline keeps nothing"), "end a stream in Aggregate or PartitionPersist"))
+	if len(p.exchanges) == 0 && len(p.persists) == 0 && len(p.sinks) == 0 {
+		errs = append(errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", errors.New("the pipeline keeps nothing and sends nothing on"), "end a stream in Aggregate, PartitionPersist or To"))
 	}
 	if err := checkMirrored(p.sources); err != nil {
 		errs = append(errs, err)
@@ -219,6 +220,11 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		at[s] = i
 		s.plan.OnBad = p.onBad
 		pl.Sources = append(pl.Sources, s.plan)
+	}
+	slices.SortFunc(p.sinks, func(a, b *sinkDef) int { return strings.Compare(a.plan.Name, b.plan.Name) })
+	for i, s := range p.sinks {
+		s.index = i
+		pl.Sinks = append(pl.Sinks, s.plan)
 	}
 	for q, n := range p.placed { // order: each persist is placed by itself
 		if n < len(p.exchanges) {

@@ -430,8 +430,9 @@ func (h *Handle) coordination() coordinator.Config {
 	l := h.plan.Batch
 	return coordinator.Config{
 		MaxPending: l.MaxPending, Interval: l.Interval, Timeout: l.Timeout,
-		Retry: coordinator.Retry{Min: l.Retry.Min, Max: l.Retry.Max, Attempts: uint32(l.Retry.Attempts), For: l.Retry.For},
-		Seed:  xxhash.Sum64String(h.plan.Name),
+		Retry:   coordinator.Retry{Min: l.Retry.Min, Max: l.Retry.Max, Attempts: uint32(l.Retry.Attempts), For: l.Retry.For},
+		Seed:    xxhash.Sum64String(h.plan.Name),
+		Outside: len(h.plan.Sinks) > 0,
 	}
 }
 
@@ -510,6 +511,7 @@ func (h *Handle) openSources(ctx context.Context, lease txstate.Lease) (*exec.Ex
 			Build: Build(), PlanSum: xxhash.Sum64String(h.plan.Text), Now: time.Now,
 			Mirrors: h.mirrors, OnCommit: h.committed, Reopened: h.reopen,
 			Check: h.o.CheckDeterminism, OnChecked: h.checked,
+			Deliver: true, Fresh: h.o.Fresh,
 		}
 		if lease != nil {
 			cfg.Epoch, cfg.Claim = lease.Epoch(), lease.Claim

@@ -126,7 +126,7 @@ func (e recut) Read(ctx context.Context, r batch.Range, yield func(*batch.Chunk)
 
 // again returns a flight for another run of f's batch.
 func (x *Executor) again(f *flight) *flight {
-	return &flight{b: f.b, expect: f.expect, left: f.left, tables: f.tables, overlays: map[string]*overlay{}}
+	return &flight{b: f.b, expect: f.expect, left: f.left, tables: f.tables, given: f.given, overlays: map[string]*overlay{}}
 }
 
 // failedAgain is the failure of a second run whose first one succeeded.
@@ -265,7 +265,7 @@ func (c *comparison) find() *finding {
 			return &finding{what: "the largest event time", first: fmt.Sprint(a), second: fmt.Sprint(b), part: c.f.b.Ranges[i].Partition, offset: batch.NoOffset, ranged: i}
 		}
 	}
-	for _, s := range []state.Schema{RejectedSchema(), WindowsSchema(), TimersSchema()} {
+	for _, s := range []state.Schema{RejectedSchema(), WindowsSchema(), TimersSchema(), SinksSchema()} {
 		if d := c.state(&s); d != nil {
 			return d
 		}

@@ -110,6 +110,14 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 	}
 	commits[0].Schemas = x.schemas
 	x.mu.Unlock()
+	if len(x.targets) > 0 {
+		if len(fs) != 1 {
+			panic(fmt.Sprintf("exec: commit of %d batches at once, with targets outside", len(fs)))
+		}
+		if err := x.deliver(ctx, fs[0]); err != nil {
+			return x.located(err, bs[0].Txid)
+		}
+	}
 	if err := x.cfg.DB.Commit(ctx, commits); err != nil {
 		if x.cfg.DB.Err() != nil && !errors.Is(err, pebblestate.ErrUnknownOutcome) {
 			// Surely nothing was written, but nothing can be until the store has been opened again.
@@ -132,7 +140,7 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 		if x.windowed {
 			x.windows = f.windows
 		}
-		x.wakes = f.wakes
+		x.given, x.wakes = f.gives, f.wakes
 	}
 	return nil
 }
@@ -187,7 +195,7 @@ func (x *Executor) release(f *flight) {
 			x.outs.put(st.parts[i].out)
 		}
 	}
-	f.results, f.stages, f.sets, f.pages = nil, nil, nil, nil
+	f.results, f.stages, f.sets, f.pages, f.outputs = nil, nil, nil, nil, nil
 }
 
 // Reopen opens the database again after a commit of unknown outcome and tells what it holds.

@@ -19,6 +19,7 @@ const (
 	seedChange = 0x7472_6964_656e_7402
 	seedChain  = 0x7472_6964_656e_7403
 	seedReset  = 0x7472_6964_656e_7404
+	seedOutput = 0x7472_6964_656e_7405
 )
 
 // digest folds 64-bit words, in order. Two sequences of different length or order differ.

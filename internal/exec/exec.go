@@ -26,6 +26,7 @@ import (
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -45,6 +46,11 @@ type Config struct {
 	Epoch batch.Epoch
 	// Claim claims the run's epoch elsewhere, once the store has it and before anything else is done. May be nil.
 	Claim func(ctx context.Context, epoch batch.Epoch) error
+	// Deliver opens the plan's sinks and hands each batch's output to them before it commits. Without it (replays, tests of results) the
+	// output is only digested. With it, each batch must be recorded and commit by itself.
+	Deliver bool
+	// Fresh lets the pipeline start over although a sink's target holds output of it.
+	Fresh bool
 	// Now is the clock of everything that informs only: durations, commit times.
 	Now func() time.Time
 	// OnCommit is told each committed entry, in order; it must not block. May be nil.
@@ -90,7 +96,8 @@ type Executor struct {
 	// skips its own.
 	onBad plan.OnBad
 
-	epoch batch.Epoch
+	epoch   batch.Epoch
+	targets []*target // as Plan.Sinks; empty without Config.Deliver
 	// By source: partitions that appeared and whose starts aren't durable yet. Only Plan works on it.
 	appeared [][]batch.Position
 
@@ -106,6 +113,7 @@ type Executor struct {
 	clock   time.Time // its Time
 	times   *times
 	windows windowSet
+	given   []given          // as Plan.Sinks
 	wakes   map[string]int64 // by operator's state: no timer wants to be woken before; none: that isn't known
 	tables  tables           // as the batch planned last leaves them
 	// What the commit left with which Reached first found all positions reached: what comes later must not keep a bounded run
@@ -140,10 +148,13 @@ type flight struct {
 	overlays map[string]*overlay
 	states   []txstate.StateDigest
 	counts   txstate.Counts
-	tables   []any      // the static tables that it uses, by index in Plan.Statics
-	contents []*content // those of them that it is the first to use
-	undo     tables     // what Executor.tables was before it
-	left     *times     // what the batch before left
+	outputs  []*sink.Output // as Plan.Sinks; nil for those that the batch has nothing for
+	given    []given        // as Plan.Sinks: what the batch before leaves
+	gives    []given        // what the batch leaves
+	tables   []any          // the static tables that it uses, by index in Plan.Statics
+	contents []*content     // those of them that it is the first to use
+	undo     tables         // what Executor.tables was before it
+	left     *times         // what the batch before left
 	entry    *txstate.Entry
 	took     txstate.Durations
 }
@@ -183,6 +194,7 @@ func New(cfg Config) *Executor {
 		}
 	}
 	x.windowed = checkStages(cfg.Plan)
+	checkSinks(cfg.Plan)
 	return x
 }
 
@@ -201,7 +213,11 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 	if err != nil {
 		return snap, err
 	}
-	x.epoch = max(snap.Epoch, x.cfg.Epoch) + 1
+	outside, err := x.openSinks(ctx)
+	if err != nil {
+		return snap, x.located(err, 0)
+	}
+	x.epoch = max(snap.Epoch, x.cfg.Epoch, outside) + 1
 	if err := store.Claim(ctx, x.epoch); err != nil {
 		return snap, err
 	}
@@ -218,6 +234,9 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 		return snap, x.located(err, 0)
 	}
 	if err := x.checkPlan(ctx, snap.Txid); err != nil {
+		return snap, x.located(err, 0)
+	}
+	if err := x.claimSinks(ctx, &snap); err != nil {
 		return snap, x.located(err, 0)
 	}
 	if err := x.loadStatics(ctx); err != nil {
@@ -253,9 +272,14 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 	if err != nil {
 		return err
 	}
+	given, err := x.loadGiven(ctx)
+	if err != nil {
+		return err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.txid, x.chain, x.clock, x.times, x.windows, x.wakes = snap.Txid, snap.Chain, snap.Time, times, windows, nil
+	x.given = given
 	clear(x.cursors)
 	x.joining = nil
 	if f := x.flights[snap.Txid+1]; f != nil {
@@ -413,6 +437,7 @@ func (x *Executor) Close(ctx context.Context) error {
 	for _, em := range x.emitters {
 		errs = append(errs, em.Close(ctx))
 	}
+	errs = append(errs, x.closeSinks(ctx))
 	return errors.Join(errs...)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -19,6 +20,7 @@ type partResult struct {
 	eventTime int64
 	out       []*plan.Deltas
 	persist   []any
+	sinks     []*sink.Buffer
 	rejected  []plan.Rejected
 	filtered  int64
 	trace     *plan.Trace // set if the task is to note its steps
@@ -279,7 +281,7 @@ func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r bat
 	tc := &plan.TaskContext{
 		Batch: f.b, Partition: r.Partition, OnBad: src.OnBad, Careful: careful,
 		Watermarks: f.left.marks, Statics: f.tables,
-		EventTime: txstate.NoTime, Out: res.out, Persist: res.persist, Trace: res.trace,
+		EventTime: txstate.NoTime, Out: res.out, Persist: res.persist, Sinks: make([]*sink.Buffer, len(x.plan.Sinks)), Trace: res.trace,
 	}
 	if src.Time != nil {
 		if tc.Future = src.Time.Future; tc.Future == 0 {
@@ -306,7 +308,7 @@ func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r bat
 	for _, d := range tc.Out {
 		d.Finish()
 	}
-	res.input, res.eventTime, res.rejected, res.filtered = in.result(), tc.EventTime, tc.Rejected, tc.Filtered
+	res.input, res.eventTime, res.rejected, res.filtered, res.sinks = in.result(), tc.EventTime, tc.Rejected, tc.Filtered, tc.Sinks
 	return nil
 }
 

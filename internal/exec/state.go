@@ -11,6 +11,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -87,6 +88,7 @@ type stagePart struct {
 	shard    int            // behind a persist, the number of the task that had the rows
 	out      []*plan.Deltas // nil if there is no stage, only an operator
 	persist  []any
+	sinks    []*sink.Buffer
 	rejected []plan.Rejected
 	filtered int64
 }
@@ -152,6 +154,7 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, 
 	}
 	x.checkOrder(f, through)
 	x.collectRejected(f)
+	x.collectSinks(f, before)
 	if x.windowed {
 		x.closeWindows(f, windows)
 	}
@@ -458,7 +461,7 @@ func (r *exchangeRun) sends() bool {
 func (x *Executor) stageContext(f *flight, shard int) *plan.TaskContext {
 	return &plan.TaskContext{
 		Batch: f.b, Shard: shard, OnBad: x.onBad, Watermarks: f.left.marks, Statics: f.tables,
-		EventTime: txstate.NoTime, Persist: make([]any, len(x.plan.Persists)),
+		EventTime: txstate.NoTime, Persist: make([]any, len(x.plan.Persists)), Sinks: make([]*sink.Buffer, len(x.plan.Sinks)),
 	}
 }
 
@@ -467,7 +470,7 @@ func (p *stagePart) finish(tc *plan.TaskContext) {
 	for _, d := range tc.Out {
 		d.Finish()
 	}
-	p.out, p.persist, p.rejected, p.filtered = tc.Out, tc.Persist, tc.Rejected, tc.Filtered
+	p.out, p.persist, p.sinks, p.rejected, p.filtered = tc.Out, tc.Persist, tc.Sinks, tc.Rejected, tc.Filtered
 }
 
 // merge combines the deltas of each key, and updates the state or hands them on.

@@ -268,5 +268,8 @@ func schemasOf(p *plan.Plan) []state.Schema {
 	if timers {
 		all = append(all, TimersSchema())
 	}
+	if len(p.Sinks) > 0 {
+		all = append(all, SinksSchema())
+	}
 	return all
 }

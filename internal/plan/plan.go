@@ -15,6 +15,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -44,6 +45,7 @@ type Plan struct {
 	Sources   []*Source   // by ID
 	Exchanges []*Exchange // an exchange is fed by sources and by exchanges before it only
 	Persists  []*Persist
+	Sinks     []*Sink // by name
 	Statics   []*Static
 	Queries   []*Query // by name
 
@@ -222,6 +224,8 @@ type TaskContext struct {
 	Out []*Deltas
 	// Persist[i] receives the rows for Plan.Persists[i], as that expects them; nil for none.
 	Persist []any
+	// Sinks[i] receives the output for Plan.Sinks[i]; nil for none.
+	Sinks []*sink.Buffer
 	// Rejected are the rows turned away, in the order of their offsets.
 	Rejected []Rejected
 	// Filtered counts the rows that filters dropped. The task adds to it.
@@ -354,6 +358,17 @@ type Persist struct {
 	// Next makes the tasks of the stage behind: one for each task whose rows made Apply emit something. What a task has for
 	// other persists goes to later ones. nil if there is none.
 	Next func() RowTask
+}
+
+// Sink is a target outside that takes rows. It is no part of the definition of any state.
+type Sink struct {
+	Name string
+	// Describe names the target in one line, without addresses and secrets.
+	Describe string
+	// Open makes the sink of one run. It contacts nobody.
+	Open func(env Env) (sink.Sink, error)
+	// Check asks the target how it is; nil: it can't be checked.
+	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
 }
 
 // ReadWriter is a state under change by one batch. Reads see the batch's own writes.
