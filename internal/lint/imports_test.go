@@ -84,6 +84,7 @@ var table = map[string]rule{
 	"txstate/kafkagroup":  {ours: []string{"txstate"}, clients: []string{hclog, franz}},
 	"state/sqlstate":      {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/jackc/pgx/v5"}},
 	"state/redisstate":    {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/redis/go-redis/v9"}},
+	"sink/sinktest":       {ours: []string{"sink"}},
 	"sink/kafkasink":      {ours: []string{"sink"}, clients: []string{hclog, franz}},
 	"sink/sqlsink":        {ours: []string{"sink"}, clients: []string{hclog, "github.com/jackc/pgx/v5"}},
 	"sink/filesink":       {ours: []string{"sink"}, clients: []string{hclog, lz}},
