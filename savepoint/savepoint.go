@@ -357,10 +357,17 @@ func (p Place) same(ctx context.Context, info Info, dir, path string) error {
 	if err != nil {
 		return err
 	}
-	if found.Txid != info.Txid || found.Chain != info.Chain || !slices.Equal(found.States, info.States) {
-		return damagedFile(path, fmt.Errorf("it holds txid %d, chain %s, the savepoint is of txid %d, chain %s", found.Txid, found.Chain, info.Txid, info.Chain))
+	switch {
+	case found.Txid != info.Txid || found.Chain != info.Chain || found.Epoch != info.Epoch:
+		err = fmt.Errorf("it holds txid %d, chain %s, epoch %d, the savepoint is of txid %d, chain %s, epoch %d", found.Txid, found.Chain, found.Epoch, info.Txid, info.Chain, info.Epoch)
+	case !slices.Equal(found.States, info.States):
+		err = fmt.Errorf("it holds the states %v, the savepoint those of %v", found.States, info.States)
+	case !slices.Equal(found.Positions, info.Positions):
+		err = fmt.Errorf("it holds the positions %v, the savepoint those of %v", found.Positions, info.Positions)
+	default:
+		return nil
 	}
-	return nil
+	return damagedFile(path, err)
 }
 
 // filed compares which files lie in a savepoint's store with what info says.
