@@ -7,8 +7,10 @@ import (
 
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/names"
+	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/vec"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/window"
 )
 
 // branch is a stream as it is reached on one way from one source: its steps over that source's columns.
@@ -44,17 +46,23 @@ type leaf struct {
 	aggs   []aggDecl
 	label  string
 	window string // label of the window step
+	// late are the streams that take rows that are late; none: these are turned away.
+	late []*branch
 }
 
 // output is an aggregate of a stream, the same for all branches that lead to it.
 type output struct {
 	index   int // in Plan.Exchanges
 	stream  *streamDecl
-	step    int     // of the stream
-	depth   int     // how many batch aggregates lie before it at most
-	name    string  // of the exchange
-	derived *source // what the rows of a batch aggregate come from; nil for one that keeps a state
+	step    int    // of the stream
+	depth   int    // how many aggregates lie before it at most
+	name    string // of the exchange
+	kept    bool   // it keeps a state
+	emits   plan.Emit
+	derived *source // what its rows come from, for the steps behind it; nil if there are none
 	schema  state.Schema
+	groupBy []state.Column // the key without the window
+	open    state.Schema   // of what an operator keeps of windows that are open
 	window  *windowDecl
 	keys    []expr.Type
 	values  []aggValue
@@ -64,7 +72,32 @@ type output struct {
 }
 
 // width is how many fields its rows have.
-func (o *output) width() int { return len(o.keys) + len(o.values) }
+func (o *output) width() int { return o.leads() + len(o.keys) + len(o.values) }
+
+// leads is how many fields tell a row's window.
+func (o *output) leads() int {
+	if o.window == nil {
+		return 0
+	}
+	return 2
+}
+
+// roots are the sources whose event times are those of its rows.
+func (o *output) roots() []*source {
+	var all []*source
+	for _, s := range o.sources {
+		from := []*source{s}
+		if s.out != nil {
+			from = s.out.roots()
+		}
+		for _, f := range from {
+			if !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
 
 // aggValue is one aggregate of an output.
 type aggValue struct {
@@ -97,8 +130,19 @@ func (v *aggValue) needsNumbers() bool {
 	return false
 }
 
-// windowDecl is a tumbling window, in nanoseconds.
-type windowDecl struct{ size, offset, retention int64 }
+// windowDecl is a checked window step.
+type windowDecl struct {
+	shape     window.Windows
+	time      *state.Window // of tumbling and sliding windows; nil for the others
+	retention int64
+	late      string // the stream of late rows; empty: none
+}
+
+// events tells of windows that go by event time.
+func (w *windowDecl) events() bool { return !w.shape.BatchTime() && w.shape.Kind() != window.OfCount }
+
+// keyed tells of windows whose borders lie where the rows of a group put them.
+func (w *windowDecl) keyed() bool { return w != nil && w.time == nil }
 
 // static is a static table with the columns that lookups ask for.
 type static struct {
@@ -200,10 +244,15 @@ func (c *checker) check() {
 		}
 	}
 	for _, o := range c.outputs {
-		if o.derived != nil && o.sources != nil {
-			o.derived.results(o)
-			at := newEnv(o.derived)
-			o.derived.branches = []*branch{c.branch(o.stream, at, map[string]bool{o.stream.name: true}, o.step+1)}
+		if o.derived == nil || o.sources == nil {
+			continue
+		}
+		o.derived.results(o)
+		at, way := newEnv(o.derived), map[string]bool{o.stream.name: true}
+		if o.kept {
+			o.derived.branches = c.consumers(o.stream.name, at, way)
+		} else {
+			o.derived.branches = []*branch{c.branch(o.stream, at, way, o.step+1)}
 		}
 	}
 	for _, s := range c.m.streams {
@@ -225,6 +274,11 @@ func (c *checker) outputsOf(s *streamDecl) []*output {
 			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
 			depth++
 		case "aggregate":
+			o.kept = true
+			if c.used(s.name) {
+				o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
+				o.emits = plan.EmitUpdates
+			}
 		default:
 			continue
 		}
@@ -233,18 +287,18 @@ func (c *checker) outputsOf(s *streamDecl) []*output {
 	return all
 }
 
-// depth is how many batch aggregates the rows that a stream takes have passed at most.
+// depth is how many aggregates the rows that a stream takes have passed at most.
 func (c *checker) depth(s *streamDecl, way map[string]bool) int {
 	most := 0
 	way[s.name] = true
 	for _, f := range s.from {
-		up := c.m.stream(f.text)
+		up := c.m.before(f.text)
 		if up == nil || way[up.name] {
 			continue
 		}
 		d := c.depth(up, way)
 		for _, st := range up.steps {
-			if st.op == "batch_aggregate" || st.op == "distinct" {
+			if st.op == "batch_aggregate" || st.op == "distinct" || st.op == "aggregate" {
 				d++
 			}
 		}
@@ -405,6 +459,9 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 				l.keys = c.groupBy(st, e)
 			}
 			l.frame, l.label, l.out = e.frame, st.label, c.output(s, from+i)
+			if window != nil && window.late != "" {
+				l.late = c.consumers(window.late, e.clone(), way)
+			}
 			c.aggregate(&l, st, e, window)
 			b.leaf = &l
 			return b

@@ -4,36 +4,9 @@ import (
 	"slices"
 
 	"github.com/tridentd/tridentd/internal/expr"
-	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/vec"
 	"github.com/tridentd/tridentd/state"
 )
-
-func (c *checker) window(st *stepDecl, e *env) *windowDecl {
-	switch {
-	case e.src.decl == nil:
-		c.add(st.at, "", "a window needs event time, and the rows of a batch_aggregate have none")
-	case e.src.decl.timeField == nil:
-		c.add(st.at, "", "a window needs event time, and source %s (line %d) has no time:", e.src.decl.name, e.src.decl.at.line)
-	}
-	w := &windowDecl{retention: int64(plan.DefaultRetention)}
-	if n := st.n.get("tumbling"); n != nil {
-		w.size = int64(n.dur)
-	}
-	if n := st.n.get("offset"); n != nil {
-		w.offset = int64(n.dur)
-		if w.size > 0 && w.offset >= w.size {
-			c.add(n.at, "", "the offset %s must be less than the window, %s", n.text, st.n.get("tumbling").text)
-		}
-	}
-	if n := st.n.get("retention"); n != nil {
-		w.retention = int64(n.dur)
-	}
-	if e.src.time >= 0 {
-		e.src.root.cols[e.src.time].used = true
-	}
-	return w
-}
 
 func (c *checker) groupBy(st *stepDecl, e *env) []int {
 	var keys []int
@@ -43,9 +16,6 @@ func (c *checker) groupBy(st *stepDecl, e *env) []int {
 			continue
 		}
 		f, _ := e.lookup(name)
-		if name == "window_start" {
-			c.add(st.at, "set another name", "window_start is the name of the window's own column")
-		}
 		keys = append(keys, f.Index)
 	}
 	return keys
@@ -61,6 +31,10 @@ func (c *checker) aggregate(l *leaf, st *stepDecl, e *env, w *windowDecl) {
 	l.scope = e.freeze(args...)
 	fresh := out.sources == nil
 	out.window = w
+	if w != nil {
+		c.windowNames(l, st, e, w)
+	}
+	c.emits(out, st)
 	if !slices.Contains(out.sources, e.src) {
 		out.sources = append(out.sources, e.src)
 	}
@@ -102,9 +76,6 @@ func (c *checker) aggregate(l *leaf, st *stepDecl, e *env, w *windowDecl) {
 			if k.Name == a.name {
 				c.add(a.n.keyAt, "", "%s is a field of the group", a.name)
 			}
-		}
-		if a.name == "window_start" && w != nil {
-			c.add(a.n.keyAt, "", "window_start is the name of the window's own column")
 		}
 		if fresh {
 			out.values = append(out.values, v)

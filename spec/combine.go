@@ -7,6 +7,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // combiner is the map-side combine of one aggregate in one task: it adds rows up by key. Rows are added in the order
@@ -17,6 +18,7 @@ type combiner struct {
 	out    *output
 	leaves []*leafRun
 	groups groupTable
+	list   *valueList // instead of groups, where an operator sorts the rows into windows
 	accums []accumulator
 	deltas *plan.Deltas
 	mark   int64 // the watermark by which rows are late
@@ -33,6 +35,9 @@ func (t *task) combiner(o *output) *combiner {
 		}
 	}
 	c := &combiner{t: t, out: o}
+	if o.window.keyed() {
+		c.list = &valueList{shape: o.window.shape}
+	}
 	for i := range o.values {
 		c.accums = append(c.accums, newAccumulator(&o.values[i]))
 	}
@@ -47,6 +52,13 @@ func (c *combiner) begin(tc *plan.TaskContext) {
 		a.reset()
 	}
 	c.deltas = tc.Out[c.out.index]
+	if c.list != nil {
+		c.list.reset()
+	}
+	c.mark = txstate.NoTime
+	if w := c.out.window; w == nil || !w.events() || c.t.src.out != nil {
+		return // results of windows are never late
+	}
 	c.mark = math.MaxInt64
 	for _, s := range c.out.timeSources {
 		c.mark = min(c.mark, tc.Watermarks[s])
@@ -62,8 +74,12 @@ func (c *combiner) startBlock() {
 
 // endBlock adds the block's rows.
 func (c *combiner) endBlock() {
+	n := c.groups.len()
+	if c.list != nil {
+		n = len(c.list.rows)
+	}
 	for _, a := range c.accums {
-		a.grow(c.groups.len())
+		a.grow(n)
 	}
 	if len(c.leaves) == 1 {
 		l := c.leaves[0]
@@ -124,16 +140,26 @@ func (c *combiner) add(l *leafRun, from, to int) {
 	for i, a := range c.accums {
 		if bad, err := a.add(l.args[i].col, l.bys[i].col, sel, groups); err != nil && c.failed == nil {
 			c.failed = batch.NewError(batch.Permanent, batch.CodeOverflow, l.leaf.label,
-				fmt.Errorf("stream %s, aggregate %s, key %s: %w", c.out.stream.name, c.out.values[i].name, value.KeyText(c.groups.key(int(bad))), err),
+				fmt.Errorf("stream %s, aggregate %s, key %s: %w", c.out.stream.name, c.out.values[i].name, value.KeyText(c.key(int(bad))), err),
 				"the state is as it was before this batch").At(c.t.tc.Partition, batch.NoOffset)
 		}
 	}
+}
+
+func (c *combiner) key(n int) []byte {
+	if c.list != nil {
+		return c.list.key(n)
+	}
+	return c.groups.key(n)
 }
 
 // end hands over the groups, in the order in which they first came.
 func (c *combiner) end() error {
 	if c.failed != nil {
 		return c.failed
+	}
+	if c.list != nil {
+		return c.endList()
 	}
 	for n := range c.groups.len() {
 		cells := c.cells[:0]

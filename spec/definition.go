@@ -32,7 +32,7 @@ func (p *Pipeline) definition() *plan.Definition {
 		}})
 	}
 	for _, o := range p.c.outputs {
-		if o.derived != nil {
+		if !o.kept {
 			continue
 		}
 		def := plan.StateDefinition{Schema: o.schema, Ways: p.m.ways(o.stream)}
@@ -44,6 +44,10 @@ func (p *Pipeline) definition() *plan.Definition {
 			}
 		}
 		d.States = append(d.States, def)
+		if o.window.keyed() {
+			def.Schema = o.open
+			d.States = append(d.States, def)
+		}
 	}
 	return d
 }
@@ -52,7 +56,7 @@ func (p *Pipeline) definition() *plan.Definition {
 func (m *model) upstream(s *streamDecl) []*streamDecl {
 	all := []*streamDecl{s}
 	for _, f := range s.from {
-		if up := m.stream(f.text); up != nil {
+		if up := m.before(f.text); up != nil {
 			all = append(all, m.upstream(up)...)
 		}
 	}
@@ -61,8 +65,13 @@ func (m *model) upstream(s *streamDecl) []*streamDecl {
 
 // ways are the chains of steps from sources to the end of a stream. The names of the streams between play no part.
 func (m *model) ways(s *streamDecl) []plan.Way {
+	return m.waysTo(s, len(s.steps))
+}
+
+// waysTo is ways to the first n steps of a stream.
+func (m *model) waysTo(s *streamDecl, n int) []plan.Way {
 	var steps []string
-	for _, st := range s.steps {
+	for _, st := range s.steps[:n] {
 		steps = append(steps, st.change(s))
 	}
 	var all []plan.Way
@@ -70,6 +79,11 @@ func (m *model) ways(s *streamDecl) []plan.Way {
 		before := []plan.Way{{Source: f.text}}
 		if up := m.stream(f.text); up != nil {
 			before = m.ways(up)
+		} else if up, at := m.late(f.text); up != nil {
+			before = m.waysTo(up, at+1)
+			for i := range before {
+				before[i].Steps = append(before[i].Steps, "late")
+			}
 		}
 		for _, w := range before {
 			all = append(all, plan.Way{Source: w.Source, Steps: append(append([]string{}, w.Steps...), steps...)})
@@ -78,11 +92,14 @@ func (m *model) ways(s *streamDecl) []plan.Way {
 	return all
 }
 
-// change is a step's text without what the state's schema says: its name, and for how long windows are kept.
+// change is a step's text without what the state's schema says, its name, and for how long windows are kept; and without what is sent on.
 func (st *stepDecl) change(s *streamDecl) string {
 	text := st.text(s)
 	switch st.op {
 	case "aggregate":
+		if st.emit != nil {
+			text = strings.TrimSuffix(text, " emits "+st.emit.text)
+		}
 		text = strings.TrimSuffix(text, " in state "+s.state)
 	case "window":
 		text, _, _ = strings.Cut(text, " kept ")

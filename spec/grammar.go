@@ -193,17 +193,11 @@ func stepField() *field {
 			{name: "key", kind: kindExpr, required: true, doc: "The key to look up, of the type of the table's key."},
 			{name: "as", kind: kindField, required: true, doc: "The name under which the found row's fields are seen."},
 		}},
-		{name: "window", kind: kindObject, operator: true, doc: "Cuts event time into windows; the aggregate that follows keeps one row for each window and group. A row is late, and goes to `_rejected`, if its window's end is not after the watermark that the batch before left.", fields: []*field{
-			{name: "tumbling", kind: kindDuration, required: true, min: 1, doc: "The windows' length. They are aligned to 1970-01-01T00:00:00Z."},
-			{name: "offset", kind: kindDuration, def: "0s", doc: "Moves the windows' borders."},
-			{name: "retention", kind: kindDuration, def: "7d", min: 1, doc: "How long a closed window's rows are kept, in batch time."},
-			{name: "sliding", later: true},
-			{name: "session", later: true},
-			{name: "count", later: true},
-		}},
+		windowField(),
 		{name: "group_by", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "The fields by which the following aggregate groups the rows. Null is a group of its own."},
 		{name: "aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "aggregate:\n  flights: count()\n  worst: max(dep_delay)", doc: "Keeps the named aggregates of each group in a state. It is the last step of a stream."},
 		{name: "state", kind: kindName, of: "aggregate", def: "the stream's name", doc: "The state's name."},
+		{name: "emit", kind: kindEnum, of: "aggregate", enum: []string{"closed", "updates"}, def: "closed with windows, updates without", doc: "Which rows the streams that begin at this stream take: `closed`, those of each window once it closes; `updates`, those that a batch changed, with their new values."},
 		{name: "batch_aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "batch_aggregate:\n  n: count()", doc: "Makes one row for each group of what a batch brings, with the group's fields and the named aggregates; the steps behind it work on these rows. What they come to depends on where batches begin and end."},
 		{name: "distinct", kind: kindList, item: &field{kind: kindRef}, operator: true, example: "distinct: [user, page]", doc: "Makes one row for each combination of these fields in what a batch brings, with these fields only."},
 		{name: "join", operator: true, later: true},
@@ -212,5 +206,20 @@ func stepField() *field {
 		{name: "peek", operator: true, later: true},
 		{name: "query", operator: true, later: true},
 		{name: "repartition", operator: true, later: true},
+	}}
+}
+
+func windowField() *field {
+	return &field{name: "window", kind: kindObject, operator: true, doc: "Sorts the rows into windows; the aggregate that follows keeps one row for each window and group. By event time a row is late, and goes to `_rejected`, if no window that it lies in ends after the watermark that the batch before left.", fields: []*field{
+		{name: "tumbling", kind: kindDuration, operator: true, min: 1, example: "tumbling: 1h", doc: "Windows of this length, one behind the other. They are aligned to 1970-01-01T00:00:00Z."},
+		{name: "sliding", kind: kindDuration, operator: true, min: 1, example: "sliding: 1h", doc: "Windows of this length, of which one begins every so often (`every`)."},
+		{name: "session", kind: kindDuration, operator: true, min: 1, example: "session: 30m", doc: "Windows that the rows of a group make: rows less than this far apart belong together. A window begins at its first row's time and ends this long after that of its last."},
+		{name: "count", kind: kindInt, operator: true, min: 1, example: "count: 100", doc: "Windows of so many rows of a group, in the order in which they are read."},
+		{name: "every", kind: kindString, def: "none", example: "every: 5m", doc: "How often a sliding window begins, a duration; with `count`, every how many rows one does."},
+		{name: "offset", kind: kindDuration, def: "0s", doc: "Moves the borders of tumbling and sliding windows."},
+		{name: "zone", kind: kindString, def: "UTC", example: "zone: Europe/Berlin", doc: "The time zone whose clocks show the borders of tumbling and sliding windows: days begin at midnight there, and have 23 or 25 hours when the clocks change."},
+		{name: "by", kind: kindEnum, enum: []string{"event", "batch"}, def: "event", doc: "The time that tumbling and sliding windows go by: the rows' own (`time` of the source), or the batches' clock, by which nothing is late."},
+		{name: "late", kind: kindName, def: "none", doc: "The name of a stream that late rows go to, instead of `_rejected`: other streams can begin at it. For tumbling and sliding windows."},
+		{name: "retention", kind: kindDuration, def: "7d", min: 1, doc: "How long a closed window's rows are kept, in batch time; for sessions, in event time."},
 	}}
 }

@@ -26,9 +26,15 @@ type leafRun struct {
 	sel     []int32 // the rows to add
 	numbers []int32 // and the group of each
 
-	times  *vec.Column // event times of the records; nil without a window
+	times  *vec.Column // event times of the records; nil without a window that goes by them
 	starts []int64     // the window of each row in sel
 	kept   []int32
+	late   []*branchRun // take the rows that are late
+	behind []int32      // these
+	// Of windows that more can be said of than so many nanoseconds of event time.
+	spread bool
+	layout window.Layout
+	all    []int64
 }
 
 // argument is the argument of an aggregate.
@@ -62,8 +68,17 @@ func (t *task) newLeaf(l *leaf) *leafRun {
 			}
 		}
 	}
-	if l.out.window != nil {
-		r.times = t.root.rows.Cols[t.src.time]
+	if w := l.out.window; w != nil {
+		if w.events() {
+			r.times = t.root.rows.Cols[t.src.time]
+		}
+		if w.time != nil {
+			r.spread = w.time.Slide != 0 || w.time.Zone != "" || w.time.ByBatch
+			r.layout = w.time.Layout()
+		}
+	}
+	for _, b := range l.late {
+		r.late = append(r.late, t.newBranch(b))
 	}
 	return r
 }
@@ -87,10 +102,21 @@ func newArgument(f *frameRun, l *leaf, x *expr.Expr, fn string, kind vec.Kind) (
 // run finds the rows to add and the group of each.
 func (r *leafRun) run(sel []int32) {
 	r.sel, r.numbers = nil, r.numbers[:0]
-	if r.times != nil {
-		if sel = r.assign(sel); len(sel) == 0 {
-			return
+	plain := r.times != nil && !r.spread && r.c.list == nil
+	switch {
+	case plain:
+		sel = r.assign(sel)
+	case r.spread && r.times != nil:
+		sel = r.inTime(sel)
+	}
+	if len(r.behind) > 0 {
+		for _, b := range r.late {
+			b.run(r.behind)
 		}
+		r.behind = r.behind[:0]
+	}
+	if len(sel) == 0 {
+		return
 	}
 	before := len(sel)
 	for i := range r.args {
@@ -101,11 +127,19 @@ func (r *leafRun) run(sel []int32) {
 			sel = r.numbersOnly(sel, r.args[i].col, r.leaf.aggs[i].n.text)
 		}
 	}
-	if r.times != nil && len(sel) != before {
-		// The windows go with the rows that are left. None of these is late, so that nothing is told twice.
-		sel = r.assign(sel)
+	switch {
+	case r.c.list != nil:
+		r.list(sel)
+	case r.spread:
+		sel = r.expand(sel)
+		r.number(sel)
+	default:
+		if plain && len(sel) != before {
+			// The windows go with the rows that are left. None of these is late, so that nothing is told twice.
+			sel = r.assign(sel)
+		}
+		r.number(sel)
 	}
-	r.number(sel)
 	r.sel = sel
 }
 
@@ -150,19 +184,18 @@ func isNumber(c *vec.Column, i int) bool {
 
 // assign finds the window of each row and turns late ones away.
 func (r *leafRun) assign(sel []int32) []int32 {
-	w := r.leaf.out.window
+	w := r.leaf.out.window.time
 	r.starts = r.starts[:0]
 	kept := r.kept[:0]
 	for _, i := range sel {
 		ns := r.times.Int[r.f.records[i]]
-		start := window.Start(ns, w.size, w.offset)
-		end := start + w.size
+		start := window.Start(ns, w.Size, w.Offset)
+		end := start + w.Size
 		if end < start {
 			end = math.MaxInt64
 		}
 		if end <= r.c.mark {
-			r.t.reject(r.f.records[i], plan.RejectLate, r.leaf.window, fmt.Sprintf("the window that began at %s had closed: event time %s, watermark %s",
-				nanoText(start), nanoText(ns), nanoText(r.c.mark)))
+			r.tooLate(i, start)
 			continue
 		}
 		r.starts = append(r.starts, start)
@@ -172,10 +205,56 @@ func (r *leafRun) assign(sel []int32) []int32 {
 	return kept
 }
 
+// tooLate turns a late row away, or leaves it to the streams that take late ones.
+func (r *leafRun) tooLate(i int32, start int64) {
+	if len(r.late) > 0 {
+		r.behind = append(r.behind, i)
+		return
+	}
+	r.t.reject(r.f.records[i], plan.RejectLate, r.leaf.window, fmt.Sprintf("the window that began at %s had closed: event time %s, watermark %s",
+		nanoText(start), nanoText(r.times.Int[r.f.records[i]]), nanoText(r.c.mark)))
+}
+
+// inTime finds the rows of which a window is open.
+func (r *leafRun) inTime(sel []int32) []int32 {
+	kept := r.kept[:0]
+	for _, i := range sel {
+		r.all = r.layout.Starts(r.all[:0], r.times.Int[r.f.records[i]])
+		// Windows end in the order in which they begin.
+		if last := r.all[len(r.all)-1]; r.layout.End(last) <= r.c.mark {
+			r.tooLate(i, last)
+			continue
+		}
+		kept = append(kept, i)
+	}
+	r.kept = kept
+	return kept
+}
+
+// expand returns each row as often as there are open windows that it lies in.
+func (r *leafRun) expand(sel []int32) []int32 {
+	r.starts = r.starts[:0]
+	var rows []int32
+	at := r.t.tc.Batch.Time.UnixNano()
+	for _, i := range sel {
+		if r.times != nil {
+			at = r.times.Int[r.f.records[i]]
+		}
+		r.all = r.layout.Starts(r.all[:0], at)
+		for _, start := range r.all {
+			if r.layout.End(start) > r.c.mark {
+				rows, r.starts = append(rows, i), append(r.starts, start)
+			}
+		}
+	}
+	return rows
+}
+
 // number finds the group of each row.
 func (r *leafRun) number(sel []int32) {
 	key := r.key
-	if r.times == nil && len(r.keys) == 1 && r.keys[0].Type.Kind == vec.String && !r.keys[0].HasNulls() {
+	windowed := r.leaf.out.window != nil
+	if !windowed && len(r.keys) == 1 && r.keys[0].Type.Kind == vec.String && !r.keys[0].HasNulls() {
 		for _, i := range sel {
 			key = value.AppendKeyString(key[:0], r.keys[0].Str[i])
 			r.numbers = append(r.numbers, r.c.groups.number(key))
@@ -185,8 +264,11 @@ func (r *leafRun) number(sel []int32) {
 	}
 	for n, i := range sel {
 		key = key[:0]
-		if r.times != nil {
+		if windowed {
 			key = value.AppendKeyTime(key, r.starts[n])
+			if r.leaf.out.window.time.Slide != 0 {
+				key = value.AppendKeyTime(key, r.layout.End(r.starts[n]))
+			}
 		}
 		for _, c := range r.keys {
 			key = appendKey(key, c, int(i))

@@ -95,6 +95,7 @@ type stepDecl struct {
 	exprs []exprDecl
 	aggs  []aggDecl
 	state *node
+	emit  *node
 }
 
 // exprDecl is an expression and the field that takes its value.
@@ -130,6 +131,27 @@ func (m *model) stream(name string) *streamDecl {
 		}
 	}
 	return nil
+}
+
+// late returns the stream with a window whose late rows are a stream of that name, and the window's step.
+func (m *model) late(name string) (*streamDecl, int) {
+	for _, s := range m.streams {
+		for i, st := range s.steps {
+			if n := st.n.get("late"); st.op == "window" && n != nil && n.text == name {
+				return s, i
+			}
+		}
+	}
+	return nil, 0
+}
+
+// before returns the stream that a name stands for, as a whole or for its late rows; nil for a source.
+func (m *model) before(name string) *streamDecl {
+	if s := m.stream(name); s != nil {
+		return s
+	}
+	s, _ := m.late(name)
+	return s
 }
 
 func (m *model) static(name string) *staticDecl {
@@ -357,6 +379,7 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			if op == "aggregate" {
 				st.state = v.get("state")
 				s.state = name
+				st.emit = v.get("emit")
 				if st.state != nil {
 					s.state = st.state.text
 				}
@@ -459,8 +482,11 @@ func (b *modeler) resolve() {
 		all = append(all, s.name)
 	}
 	for _, s := range b.m.streams {
+		all = append(all, b.lateNames(s)...)
+	}
+	for _, s := range b.m.streams {
 		for _, f := range s.from {
-			up := b.m.stream(f.text)
+			up := b.m.before(f.text)
 			switch {
 			case b.m.source(f.text) != nil || slices.Contains(b.broken, f.text):
 			case up == nil:
@@ -469,8 +495,6 @@ func (b *modeler) resolve() {
 					hint = "did you mean " + near + "?"
 				}
 				b.add(f.at, hint, "there is no source or stream %s", f.text)
-			case up.aggregates():
-				b.add(f.at, "begin at the stream before the aggregate", "%s ends in an aggregate; streams of its results are not available yet", f.text)
 			}
 		}
 	}
@@ -481,7 +505,7 @@ func (b *modeler) resolve() {
 		state[s.name] = 1
 		defer func() { state[s.name] = 2 }()
 		for _, f := range s.from {
-			up := b.m.stream(f.text)
+			up := b.m.before(f.text)
 			if up == nil || state[up.name] == 2 {
 				continue
 			}
@@ -499,6 +523,32 @@ func (b *modeler) resolve() {
 			walk(s, nil)
 		}
 	}
+}
+
+// lateNames lists the streams of late rows that a stream makes.
+func (b *modeler) lateNames(s *streamDecl) []string {
+	var names []string
+	for i, st := range s.steps {
+		n := st.n.get("late")
+		if st.op != "window" || n == nil {
+			continue
+		}
+		other, at := b.m.late(n.text)
+		switch {
+		case b.m.source(n.text) != nil:
+			b.add(n.at, "", "the stream of late rows has the name of source %s", n.text)
+		case b.m.stream(n.text) != nil:
+			b.add(n.at, "", "the stream of late rows has the name of stream %s", n.text)
+		case other != s || at != i:
+			b.add(n.at, "", "two streams of late rows are named %s", n.text)
+		case !slices.ContainsFunc(b.m.streams, func(s *streamDecl) bool {
+			return slices.ContainsFunc(s.from, func(f *node) bool { return f.text == n.text })
+		}):
+			b.add(n.at, "without late: they go to _rejected", "no stream begins at %s", n.text)
+		}
+		names = append(names, n.text)
+	}
+	return names
 }
 
 // checkStates looks at the names of the states.

@@ -15,8 +15,10 @@ import (
 	"github.com/tridentd/tridentd/emitter/kafka"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/windowop"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
+	"github.com/tridentd/tridentd/window"
 )
 
 // Pipeline is a checked pipeline. It is immutable.
@@ -120,26 +122,57 @@ func (p *Pipeline) checker(c connector) func(context.Context, doctor.Env) []doct
 
 func (o *output) exchange() *plan.Exchange {
 	merge := agg.Merger(o.schema.Values)
+	e := &plan.Exchange{Name: o.name, Merge: merge, FormatKey: value.KeyText}
 	if o.derived != nil {
-		return &plan.Exchange{
-			Name: o.name, Merge: merge, FormatKey: value.KeyText,
-			Next: func() plan.StageTask { return newStage(o.derived) },
-		}
+		e.Next = func() plan.StageTask { return newStage(o.derived) }
 	}
-	return &plan.Exchange{
-		Name: o.name, Merge: merge, FormatKey: value.KeyText,
-		State: &plan.State{
-			Schema: o.schema, Mergeable: o.exact(), TimeSources: o.timeSources, Zero: o.zero,
+	update := func(dst, old, delta []byte) ([]byte, error) {
+		if old == nil {
+			return append(dst, delta...), nil
+		}
+		return merge(dst, old, delta)
+	}
+	switch {
+	case !o.kept:
+	case o.window.keyed():
+		o.operate(e, windowop.Aggregate{Merge: merge, Update: update})
+	default:
+		e.State = &plan.State{
+			Schema: o.schema, Mergeable: o.mergeable(), Emit: o.emits, TimeSources: o.timeSources, Zero: o.zero,
 			Update: func(dst, old, delta []byte) ([]byte, bool, error) {
-				if old == nil {
-					return append(dst, delta...), true, nil
-				}
-				v, err := merge(dst, old, delta)
+				v, err := update(dst, old, delta)
 				return v, true, err
 			},
-		},
+		}
+		if o.window != nil && o.window.shape.BatchTime() {
+			e.State.Clock = plan.ClockBatch
+		}
+	}
+	return e
+}
+
+// operate makes an exchange's operator sort the rows into windows.
+func (o *output) operate(e *plan.Exchange, does windowop.Aggregate) {
+	w := o.window
+	e.Merge = nil
+	e.State = &plan.State{Schema: o.open, TimeSources: o.timeSources}
+	e.Output = &plan.State{Schema: o.schema, Zero: o.zero}
+	if w.shape.Kind() == window.OfSession {
+		step := o.stream.windowLabel()
+		e.Operator = func() plan.Operator {
+			return &windowop.Session{Aggregate: does, Step: step, Gap: w.shape.Size(), Retention: w.retention, Emit: o.emits}
+		}
+		return
+	}
+	e.State.Clock = plan.ClockBatch
+	n, every := w.shape.Values()
+	e.Operator = func() plan.Operator {
+		return &windowop.Count{Aggregate: does, N: n, Every: every, Retention: w.retention, Emit: o.emits}
 	}
 }
+
+// mergeable tells of a state that is written without being read.
+func (o *output) mergeable() bool { return o.exact() && o.derived == nil }
 
 // zero returns the cells of a value that no record has reached.
 func (o *output) zero() []byte {
@@ -165,17 +198,26 @@ func (o *output) exact() bool {
 // finish completes the outputs once all sources have been checked: their schemas and the indices that plans use.
 func (c *checker) finish() {
 	for _, o := range c.outputs {
-		if o.derived == nil {
+		if o.kept {
 			o.schema.Name, o.schema.Kind = o.stream.state, "aggregate"
 		}
 		for _, v := range o.values {
 			o.schema.Values = append(o.schema.Values, v.column())
 		}
 		if w := o.window; w != nil {
-			o.schema.Window = &state.Window{Size: w.size, Offset: w.offset, Retention: w.retention}
-			o.schema.Key = append([]state.Column{{Name: "window_start", Type: "timestamp"}}, o.schema.Key...)
+			o.groupBy = o.schema.Key
+			switch w.shape.Kind() {
+			case window.OfTime:
+				o.schema.Window = w.time
+				o.schema.Key = append(w.time.Columns(), o.schema.Key...)
+			case window.OfSession:
+				o.open, o.schema = windowop.SessionSchemas(o.schema.Name, o.groupBy, o.schema.Values)
+			case window.OfCount:
+				o.open, o.schema = windowop.CountSchemas(o.schema.Name, o.groupBy, o.schema.Values)
+			}
+			roots := o.roots()
 			for i, s := range c.sources {
-				if slices.Contains(o.sources, s) {
+				if w.events() && slices.Contains(roots, s) {
 					o.timeSources = append(o.timeSources, i)
 				}
 			}
@@ -201,6 +243,11 @@ func (s *source) propagate() {
 func (b *branch) propagate() {
 	for _, c := range b.children {
 		c.propagate()
+	}
+	if b.leaf != nil {
+		for _, l := range b.leaf.late {
+			l.propagate()
+		}
 	}
 	for _, o := range slices.Backward(b.ops) {
 		if o.next != nil {
@@ -277,19 +324,16 @@ func (st *stepDecl) text(s *streamDecl) string {
 	case "lookup":
 		return fmt.Sprintf("lookup %s by %s as %s", st.n.get("state").text, st.exprs[0].e, st.n.get("as").text)
 	case "window":
-		w := "window tumbling " + st.n.get("tumbling").dur.String()
-		if o := st.n.get("offset"); o != nil {
-			w += " offset " + o.dur.String()
-		}
-		if r := st.n.get("retention"); r != nil {
-			w += " kept " + r.dur.String()
-		}
-		return w
+		return windowText(st)
 	case "aggregate":
 		for _, a := range st.aggs {
 			parts = append(parts, a.name+" = "+a.n.text)
 		}
-		return "aggregate " + strings.Join(parts, ", ") + " in state " + s.state
+		text := "aggregate " + strings.Join(parts, ", ") + " in state " + s.state
+		if st.emit != nil {
+			text += " emits " + st.emit.text
+		}
+		return text
 	case "batch_aggregate":
 		for _, a := range st.aggs {
 			parts = append(parts, a.name+" = "+a.n.text)
@@ -327,7 +371,7 @@ func (p *Pipeline) lines() []string {
 		}
 	}
 	for _, o := range p.c.outputs {
-		if o.derived != nil {
+		if !o.kept {
 			what := columnsText(o.schema.Values) + " by "
 			if o.stream.steps[o.step].op == "distinct" {
 				what = "distinct "
@@ -336,8 +380,18 @@ func (p *Pipeline) lines() []string {
 			continue
 		}
 		how := "read, changed and written"
-		if o.exact() {
+		switch {
+		case o.window.keyed():
+			how = "open windows in " + windowop.KeptName(o.schema.Name)
+		case o.mergeable():
 			how = "written as merge operands"
+		}
+		switch {
+		case o.derived == nil:
+		case o.emits == plan.EmitCloses:
+			how += "; rows are sent on when their windows close"
+		default:
+			how += "; rows that change are sent on"
 		}
 		lines = append(lines, fmt.Sprintf("state %s: %s by %s; %s; %d shards", o.schema.Name, columnsText(o.schema.Values), columnsText(o.schema.Key), how, plan.DefaultShards))
 	}

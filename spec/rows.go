@@ -6,6 +6,7 @@ import (
 
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/vec"
+	"github.com/tridentd/tridentd/window"
 )
 
 // origin says where a column's values come from.
@@ -16,7 +17,7 @@ const (
 	fromMeta                   // a property of the record
 	fromParent                 // a column of the frame before the flat_map
 	fromStep                   // computed by a step
-	fromResult                 // a field of a batch aggregate's rows
+	fromResult                 // a field of an aggregate's rows
 )
 
 // column is one column of a frame.
@@ -203,10 +204,10 @@ func (e *env) expand() *frame {
 	return next
 }
 
-// source is a source with the columns that its streams ask for, or what the rows of a batch aggregate come from.
+// source is a source with the columns that its streams ask for, or what the rows of an aggregate come from.
 type source struct {
-	decl *sourceDecl // nil for a batch aggregate
-	out  *output     // the batch aggregate; nil for a source of records
+	decl *sourceDecl // nil for an aggregate
+	out  *output     // the aggregate; nil for a source of records
 	root *frame
 	open bool // a document may have fields that nobody declared
 	time int  // the column of the event time; -1 if there is none
@@ -246,13 +247,26 @@ func (s *source) property(name string, t expr.Type) {
 	s.root.byName[name] = s.root.add(&column{name: name, typ: t, origin: fromMeta})
 }
 
-// results declares the columns of a batch aggregate's rows: the fields of the group, then the aggregates.
+// results declares the columns of an aggregate's rows: those of the window, the fields of the group, the aggregates; and, without
+// a name, the rows' event time if they have one.
 func (s *source) results(o *output) {
+	if o.window != nil {
+		typ := expr.Time
+		if o.window.shape.Kind() == window.OfCount {
+			typ = expr.Int
+		}
+		for _, name := range []string{"window_start", "window_end"} {
+			s.root.add(&column{name: name, typ: typ.NotNull(), origin: fromResult})
+		}
+	}
 	for i, t := range o.keys {
 		s.root.add(&column{name: o.schema.Key[i].Name, typ: t, origin: fromResult})
 	}
 	for _, v := range o.values {
 		s.root.add(&column{name: v.name, typ: v.typ, origin: fromResult})
+	}
+	if o.window != nil && o.window.events() {
+		s.time = s.root.add(&column{typ: expr.Time.NotNull(), origin: fromResult})
 	}
 }
 

@@ -8,13 +8,16 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
+	"github.com/tridentd/tridentd/internal/windowop"
+	"github.com/tridentd/tridentd/window"
 )
 
-// stage runs the rows of a batch aggregate in one shard through all streams that begin there: a block at a time, as a
+// stage runs the rows of an aggregate in one shard through all streams that begin there: a block at a time, as a
 // task runs records. No result depends on where blocks end.
 type stage struct {
 	t      *task
 	values []value.Value  // of the block's rows, one row after the other
+	times  []int64        // event times; of rows that have some
 	recs   []batch.Record // the key of each row, and its number
 	next   int64          // the number of the next row in the batch and shard
 	keys   []byte
@@ -31,20 +34,20 @@ func (s *stage) Begin(tc *plan.TaskContext) error {
 
 func (s *stage) clear() {
 	clear(s.values)
-	s.values, s.recs, s.keys = s.values[:0], s.recs[:0], s.keys[:0]
+	s.values, s.times, s.recs, s.keys = s.values[:0], s.times[:0], s.recs[:0], s.keys[:0]
 }
 
 func (s *stage) Row(key, cells []byte) error {
 	out := s.t.src.out
 	was := len(s.values)
-	var err error
-	for rest := key; len(rest) > 0 && err == nil; {
+	rest, cells, err := s.window(key, cells)
+	for len(rest) > 0 && err == nil {
 		var v value.Value
 		if v, rest, err = value.DecodeKey(rest); err == nil {
 			s.values = append(s.values, v)
 		}
 	}
-	if n := len(s.values) - was; err == nil && n != len(out.keys) {
+	if n := len(s.values) - was - out.leads(); err == nil && n != len(out.keys) {
 		err = fmt.Errorf("%d columns in a key of %d", n, len(out.keys))
 	}
 	if err == nil {
@@ -64,6 +67,40 @@ func (s *stage) Row(key, cells []byte) error {
 		return s.flush()
 	}
 	return nil
+}
+
+// window takes the columns of a row's window, and returns what is left of its key and its value.
+func (s *stage) window(key, cells []byte) (rest, val []byte, err error) {
+	w := s.t.src.out.window
+	if w == nil {
+		return key, cells, nil
+	}
+	var start, end int64
+	if w.keyed() {
+		row, err := windowop.ReadRow(cells)
+		if err != nil {
+			return nil, nil, err
+		}
+		start, end, rest, val = row.Start, row.End, key, row.Cells
+	} else {
+		v, behind, err := value.DecodeKey(key)
+		if err == nil && w.time.Slide != 0 {
+			_, behind, err = value.DecodeKey(behind)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		start, end, rest, val = v.Nanos(), w.time.End(v.Nanos()), behind, cells
+	}
+	of := value.TimeOf
+	if w.shape.Kind() == window.OfCount {
+		of = value.IntOf
+	}
+	s.values = append(s.values, of(start), of(end))
+	if s.t.src.time >= 0 {
+		s.times = append(s.times, end-1)
+	}
+	return rest, val, nil
 }
 
 // flush runs the block.
@@ -94,6 +131,11 @@ func (s *stage) flush() error {
 				t.reject(int32(i), plan.RejectBad, t.src.out.name, fmt.Sprintf("%s is %s, which is beyond int64", c.name, v))
 			}
 		}
+	}
+	if k := t.src.time; k >= 0 && t.src.root.cols[k].used {
+		c := r.rows.Cols[k]
+		c.Reset(t.src.root.cols[k].typ.Type, n)
+		copy(c.Int, s.times)
 	}
 	sel := t.sel[:0]
 	for i := range n {

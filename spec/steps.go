@@ -89,6 +89,11 @@ func (b *branchRun) begin(tc *plan.TaskContext) {
 	for _, c := range b.children {
 		c.begin(tc)
 	}
+	if b.leaf != nil {
+		for _, l := range b.leaf.late {
+			l.begin(tc)
+		}
+	}
 }
 
 // run takes rows of the frame that the branch begins in.
