@@ -50,6 +50,7 @@ type statusDescs struct {
 	ready, leading, epoch, inFlight, failing, lastError *prometheus.Desc
 	position, end, logEnd, lag, oldest, unavailable     *prometheus.Desc
 	mirrorTxid, mirrorFailing, mirrorFailures           *prometheus.Desc
+	sinkTxid, sinkRecords                               *prometheus.Desc
 
 	saveTxid, saveAge, saveSeconds, saveBytes, saves, saveFailing, saveFailures *prometheus.Desc
 }
@@ -101,6 +102,9 @@ func NewMetrics(pipeline string, status func() Status) *Metrics {
 			mirrorTxid:     desc("mirror_txid", "The txid up to which a mirror of the committed positions has been written.", "mirror"),
 			mirrorFailing:  desc("mirror_failing", "1 while something keeps a mirror from being up to date.", "mirror"),
 			mirrorFailures: desc("mirror_failures_total", "What went wrong with a mirror since the process started, by cause.", "mirror", "code"),
+
+			sinkTxid:    desc("sink_txid", "The last committed txid that had output for a sink.", "sink"),
+			sinkRecords: desc("sink_records_total", "Records that a sink was given by committed batches, since the pipeline began.", "sink"),
 
 			saveTxid:     desc("savepoint_txid", "The txid of the last savepoint made by schedule."),
 			saveAge:      desc("savepoint_age_seconds", "Seconds since the last savepoint made by schedule held all that had committed."),
@@ -161,7 +165,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	n := &m.now
 	for _, d := range []*prometheus.Desc{
 		n.ready, n.leading, n.epoch, n.inFlight, n.failing, n.lastError, n.position, n.end, n.logEnd, n.lag, n.oldest, n.unavailable,
-		n.mirrorTxid, n.mirrorFailing, n.mirrorFailures,
+		n.mirrorTxid, n.mirrorFailing, n.mirrorFailures, n.sinkTxid, n.sinkRecords,
 		n.saveTxid, n.saveAge, n.saveSeconds, n.saveBytes, n.saves, n.saveFailing, n.saveFailures,
 	} {
 		ch <- d
@@ -208,6 +212,10 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		mirror := &st.Mirrors[i]
 		gauge(n.mirrorTxid, float64(mirror.Txid), mirror.Name)
 		gauge(n.mirrorFailing, truth(mirror.Err != nil), mirror.Name)
+	}
+	for _, s := range st.Sinks {
+		gauge(n.sinkTxid, float64(s.Txid), s.Name)
+		ch <- prometheus.MustNewConstMetric(n.sinkRecords, prometheus.CounterValue, float64(s.Records), s.Name)
 	}
 	if s := st.Savepoints; s != nil {
 		gauge(n.saveFailing, truth(s.Err != nil))

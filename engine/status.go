@@ -23,6 +23,7 @@ type Status struct {
 	InFlight   []InFlight
 	Partitions []PartitionStatus // in batch.Partition order
 	Mirrors    []MirrorStatus    // in the order of their sources
+	Sinks      []SinkStatus      // by name
 	// Left tells what went wrong with the mirrors that a process has left behind each time that it lost the lock, by name. Mirrors
 	// begin to count anew.
 	Left []MirrorFailures
@@ -50,6 +51,14 @@ type PartitionStatus struct {
 	LogEnd    int64 // above End while an open transaction holds the partition back
 	Oldest    time.Time
 	Err       error
+}
+
+// SinkStatus is what one sink was given up to the last committed batch: what its target holds.
+type SinkStatus struct {
+	Name     string
+	Describe string     // the target, in one line
+	Txid     batch.Txid // the last that had something for it; 0: none had
+	Records  int64      // of all batches so far
 }
 
 // Lag is how many offsets lie between the committed position and the end; -1 if that isn't known. It is never negative otherwise: an
@@ -157,5 +166,8 @@ func (h *Handle) Status() Status {
 		}
 	}
 	slices.SortFunc(st.Partitions, func(a, b PartitionStatus) int { return a.Compare(b.Partition) })
+	for i, g := range x.Given() {
+		st.Sinks = append(st.Sinks, SinkStatus{Name: g.Sink, Describe: h.plan.Sinks[i].Describe, Txid: g.Txid, Records: g.Records})
+	}
 	return st
 }

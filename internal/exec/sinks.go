@@ -130,6 +130,24 @@ func (t *target) agrees(g given, snap *txstate.Snapshot) error {
 	return fail(batch.CodeSinkDiffers, aheadRemedy, "the target holds txid %d of another history: by the store that batch had nothing for it", p.Txid)
 }
 
+// Given is what one sink was given up to the last committed batch.
+type Given struct {
+	Sink    string
+	Txid    batch.Txid // the last that had something for it; 0: none had
+	Records int64      // of all batches so far
+}
+
+// Given tells of all sinks, by name.
+func (x *Executor) Given() []Given {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var all []Given
+	for i, g := range x.given {
+		all = append(all, Given{Sink: x.plan.Sinks[i].Name, Txid: g.txid, Records: g.records})
+	}
+	return all
+}
+
 // loadGiven reads what the sinks were given up to the last committed batch.
 func (x *Executor) loadGiven(ctx context.Context) ([]given, error) {
 	if len(x.plan.Sinks) == 0 {
