@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,4 +157,80 @@ func TestSavepointScheduleFails(t *testing.T) {
 	}
 	s.commit(2)
 	s.at(noon.Add(5*time.Minute), 59*time.Minute) // the schedule is the hour again
+}
+
+// TestSavepointPlaceFails: a place that can't be opened, or fails while a savepoint goes there, is tried again; what was left of the
+// attempt goes once it is old, and is no savepoint before that.
+func TestSavepointPlaceFails(t *testing.T) {
+	t.Parallel()
+	s := newSavings(t)
+	s.commit(1)
+	noon := time.Now()
+	root := s.to
+	s.to = filepath.Join(root, "place")
+	if err := os.WriteFile(s.to, nil, 0o600); err != nil { // where a folder should be
+		t.Fatal(err)
+	}
+	s.saver = s.again()
+	s.at(noon, time.Minute)
+	s.at(noon.Add(time.Minute), 2*time.Minute)
+	if st := s.status(); st.Err == nil || st.Failures != 2 || !strings.Contains(st.Err.Error(), s.to) {
+		t.Errorf("%+v", st)
+	}
+	if err := os.Remove(s.to); err != nil {
+		t.Fatal(err)
+	}
+	s.at(noon.Add(3*time.Minute), time.Hour)
+	s.holds(1)
+
+	// It was killed while the next one was written.
+	s.commit(2)
+	left := filepath.Join(s.to, "p", "schedule-txid-000000000002-20261201T130300.000Z.123.partial")
+	if err := os.MkdirAll(filepath.Join(left, "store", "db"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	s.saver = s.again()
+	s.at(noon.Add(63*time.Minute), time.Hour)
+	s.holds(1, 2)
+	if _, err := os.Stat(left); err != nil {
+		t.Errorf("a part that may be somebody's at work is gone: %v", err)
+	}
+	s.commit(3)
+	s.at(noon.Add(partsAge+2*time.Hour), time.Hour)
+	s.holds(2, 3)
+	if _, err := os.Stat(left); err == nil {
+		t.Error("a part that nobody works on is still there")
+	}
+}
+
+// TestSavepointsOfTwo: pipelines that share a place keep as many each as they are told.
+func TestSavepointsOfTwo(t *testing.T) {
+	t.Parallel()
+	mine := newSavings(t)
+	others := savepoint.At(mine.to, "p2")
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: filepath.Join(t.TempDir(), "p2"), Pipeline: "p2", Shards: 4, CreateIfMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() //nolint:errcheck // it isn't used any more
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 5 {
+		now := noon.Add(time.Duration(i) * time.Hour)
+		if _, err := others.Scheduled(t.Context(), t.TempDir(), now, func(ctx context.Context, dir string) error {
+			_, err := db.Checkpoint(ctx, dir)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		mine.commit(batch.Txid(i + 1))
+		mine.at(now, time.Hour)
+	}
+	mine.holds(4, 5)
+	if all, err := others.List(t.Context()); err != nil || len(all) != 5 {
+		t.Errorf("%d of the other's five are left, %v", len(all), err)
+	}
+	if gone, err := others.Expire(t.Context(), 1); err != nil || len(gone) != 4 {
+		t.Errorf("%v, %v", gone, err)
+	}
+	mine.holds(4, 5)
 }
