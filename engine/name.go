@@ -9,6 +9,7 @@ type stepName struct {
 	kind, suffix string
 	line         int            // in the plan, from 1
 	stage        *plan.Exchange // that is called like the step; nil: none
+	renamed      func()         // is called when the step's name has changed; nil: nothing else depends on it
 }
 
 // named numbers the operator and adds it to the plan. The functions of a chain ask for the step when they are built: Name may
@@ -45,6 +46,9 @@ func (s Stream[T]) Name(name string) Stream[T] {
 	line := "  " + n.kind + " " + name + n.suffix
 	p.lines[n.line-1], p.text[n.line-1] = line, line
 	n.line = 0
+	if n.renamed != nil {
+		n.renamed()
+	}
 	return s
 }
 
