@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	_ "github.com/tridentd/tridentd/connect/blob" // as the program has it
 	"github.com/tridentd/tridentd/daemon"
 	"github.com/tridentd/tridentd/internal/testenv"
 )
