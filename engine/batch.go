@@ -67,9 +67,15 @@ func Transient(err error) error {
 	return &transient{err}
 }
 
+// IsTransient tells whether an error was marked by Transient.
+func IsTransient(err error) bool {
+	_, ok := errors.AsType[*transient](err)
+	return ok
+}
+
 // asTransient turns an error marked by Transient into the engine's own.
 func asTransient(err error, step string) *batch.Error {
-	if _, ok := errors.AsType[*transient](err); !ok {
+	if !IsTransient(err) {
 		return nil
 	}
 	return batch.NewError(batch.Transient, batch.CodeUserError, step, err, "")

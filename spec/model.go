@@ -176,6 +176,8 @@ type modeler struct {
 	m *model
 	// broken are sources and streams that are there but couldn't be used.
 	broken []string
+	// functions are those of Go that expressions may call.
+	functions *expr.Functions
 }
 
 func (b *modeler) build(root *node) *model {
@@ -386,7 +388,7 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			}
 			for _, k := range arg.keys {
 				c := arg.values[k]
-				call, err := expr.ParseAggregate(c.text)
+				call, err := b.functions.ParseAggregate(c.text)
 				if err != nil {
 					b.parseError(c, err)
 					continue
@@ -401,7 +403,7 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 }
 
 func (b *modeler) exprs(list []exprDecl, name string, n *node) []exprDecl {
-	e, err := expr.Parse(n.text)
+	e, err := b.functions.Parse(n.text)
 	if err != nil {
 		b.parseError(n, err)
 		e = unknown() // so that what uses the field isn't reported as well

@@ -277,6 +277,9 @@ func (p *Pipeline) text() string {
 	for i, s := range p.c.statics {
 		fmt.Fprintf(&b, "static %s: %s; %s; key %s\n", s.decl.name, p.tables[i].describe, s.decl.decode.text(), s.decl.key.text)
 	}
+	for _, f := range p.m.customs() {
+		fmt.Fprintf(&b, "function %s, %s\n", f, f.Purity())
+	}
 	for _, s := range p.m.streams {
 		fmt.Fprintf(&b, "stream %s from %s\n", s.name, strings.Join(slices.Sorted(slices.Values((&node{list: s.from}).texts())), ", "))
 		for _, st := range s.steps {
@@ -363,6 +366,9 @@ func (p *Pipeline) lines() []string {
 	}
 	for i, s := range p.c.statics {
 		lines = append(lines, fmt.Sprintf("table %s: %s, by %s", s.decl.name, p.tables[i].describe, s.decl.key.text))
+	}
+	for _, f := range p.m.customs() {
+		lines = append(lines, fmt.Sprintf("function %s, %s", f, f.Purity()))
 	}
 	for _, s := range p.m.streams {
 		lines = append(lines, fmt.Sprintf("stream %s from %s", s.name, strings.Join((&node{list: s.from}).texts(), ", ")))

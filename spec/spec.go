@@ -15,6 +15,8 @@ type Options struct {
 	// Dir is what relative paths in the file are relative to; empty: the directory of the file that Load reads, the
 	// working directory for Parse.
 	Dir string
+	// Functions are those of Go that expressions may call, besides the built-in ones.
+	Functions []Func
 }
 
 func (o *Options) env() func(string) (string, bool) {
@@ -68,12 +70,16 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
+	functions, wrong := opts.functions(name)
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
 	tree := &treeParser{reporter: r, env: opts.env()}
 	root := tree.parseTree(src, grammar())
 	if root == nil || tree.swallowed {
 		return nil, r.problems().asError()
 	}
-	m := (&modeler{reporter: r}).build(root)
+	m := (&modeler{reporter: r, functions: functions}).build(root)
 	m.readHeaders(opts.Dir)
 	c := &checker{reporter: r, m: m, mirrored: map[string]string{}}
 	c.check()
@@ -89,6 +95,7 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 		return nil, r.problems().asError()
 	}
 	c.finish()
+	m.noteOutside()
 	p.notes = m.notes
 	return p, nil
 }

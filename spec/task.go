@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
@@ -55,6 +56,7 @@ type turned struct {
 	kind   plan.RejectKind
 	step   string
 	cause  string
+	err    error // of a function of Go; nil elsewhere
 }
 
 func newTask(s *source) *task {
@@ -227,6 +229,11 @@ func (t *task) reject(record int32, kind plan.RejectKind, step, cause string) {
 	t.bad = append(t.bad, turned{record: record, kind: kind, step: step, cause: cause})
 }
 
+// failed turns away the record that an evaluation failed at.
+func (t *task) failed(record int32, step string, e *expr.RowError) {
+	t.bad = append(t.bad, turned{record: record, kind: plan.RejectBad, step: step, cause: e.Msg, err: e.Err})
+}
+
 // without reports what went wrong in an evaluation over f and returns the rows of sel that it went well for.
 func (t *task) without(f *frameRun, sel []int32, step string) []int32 {
 	if len(t.ctx.Errs) == 0 {
@@ -236,7 +243,7 @@ func (t *task) without(f *frameRun, sel []int32, step string) []int32 {
 	errs := t.ctx.Errs
 	for _, i := range sel {
 		if len(errs) > 0 && errs[0].Row == i {
-			t.reject(f.records[i], plan.RejectBad, step, errs[0].Msg)
+			t.failed(f.records[i], step, &errs[0])
 			errs = errs[1:]
 			continue
 		}
@@ -251,8 +258,8 @@ func (t *task) without(f *frameRun, sel []int32, step string) []int32 {
 
 // noteErrs reports what went wrong in an evaluation that has left out the failed rows itself.
 func (t *task) noteErrs(f *frameRun, step string) {
-	for _, e := range t.ctx.Errs {
-		t.reject(f.records[e.Row], plan.RejectBad, step, e.Msg)
+	for i := range t.ctx.Errs {
+		t.failed(f.records[t.ctx.Errs[i].Row], step, &t.ctx.Errs[i])
 	}
 	t.ctx.Errs = t.ctx.Errs[:0]
 }
@@ -273,6 +280,9 @@ func (t *task) turnAway() error {
 		if t.src.out != nil {
 			key = []byte(value.KeyText(key))
 			b.cause = fmt.Sprintf("key %s: %s", key, b.cause)
+		}
+		if engine.IsTransient(b.err) {
+			return batch.NewError(batch.Transient, batch.CodeUserError, b.step, errors.New(b.cause), "").At(t.tc.Partition, rec.Offset)
 		}
 		if b.kind == plan.RejectBad && t.tc.OnBad == plan.Stop {
 			return batch.NewError(batch.Permanent, batch.CodeBadRecord, b.step, errors.New(b.cause),

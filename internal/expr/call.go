@@ -2,7 +2,6 @@ package expr
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -28,6 +27,8 @@ type function struct {
 	operator  bool
 	nulls     nullRule
 	impure    bool // depends on more than its arguments
+	custom    bool // a user's: it is called when there are rows, not before
+	nullable  bool // gives null by itself
 	overloads []overload
 }
 
@@ -165,13 +166,12 @@ func (c *compiler) call(x *ast.CallNode) operand {
 		}
 		return o
 	}
-	f, known := functions[name]
+	f, known := c.function(name)
 	if _, isAggregate := aggregates[name]; isAggregate && (!known || len(args) == 1) {
 		return c.errorf(x, "name it under aggregate: and use its result in a stream behind", "%s() is an aggregate, it has no value at a row", name)
 	}
 	if !known {
-		names := append(slices.Sorted(maps.Keys(functions)), "coalesce")
-		return c.errorf(x, didYouMean(name, names), "unknown function %s()", name)
+		return c.errorf(x, didYouMean(name, c.functionNames()), "unknown function %s()", name)
 	}
 	if !ok {
 		return operand{node: x}
@@ -260,7 +260,7 @@ func (c *compiler) apply(n ast.Node, f *function, args ...operand) operand {
 		k.args = append(k.args, a.k)
 		k.names = append(k.names, nameOf(a.node))
 	}
-	return c.made(n, Type{t, nullable || t.Kind == vec.Any}, k, !f.impure, args...)
+	return c.made(n, Type{t, nullable || f.nullable || t.Kind == vec.Any}, k, !f.impure && !f.custom, args...)
 }
 
 // site numbers the calls of impure functions. A chained comparison compiles its middle twice, as one call.
@@ -438,7 +438,11 @@ func (k *callKernel) failNull(m *machine, r int32, arg int, out *vec.Column) {
 // fail makes a row fail.
 func (k *callKernel) fail(r int32, err error) {
 	k.out.SetNull(int(r))
-	k.m.fail(r, func() string { return k.text + ": " + err.Error() })
+	cause := err
+	if !k.f.custom {
+		cause = nil // the message says all of it
+	}
+	k.m.failWith(r, cause, func() string { return k.text + ": " + err.Error() })
 }
 
 // dynamicCall calls an overload as the types of a row's arguments turn out to be, for all rows of the same types at

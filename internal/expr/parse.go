@@ -25,6 +25,8 @@ type Expr struct {
 	src     string
 	offsets []int // byte offset of each rune, and of the end; nil where they are the same
 	node    ast.Node
+	// functions are those of Go that calls may be of; nil: none.
+	functions map[string]*Custom
 }
 
 // parserConfig registers all built-in functions of expr-lang, and the aggregates, as ordinary functions, so that
@@ -359,6 +361,20 @@ func (e *Expr) Fields() []string {
 	}
 	slices.Sort(fields)
 	return fields
+}
+
+// calls passes the name of each function that e calls to each, in the order of the source.
+func (e *Expr) calls(each func(name string)) {
+	var walk func(n ast.Node)
+	walk = func(n ast.Node) {
+		if x, ok := n.(*ast.CallNode); ok {
+			if id, ok := x.Callee.(*ast.IdentifierNode); ok {
+				each(id.Value)
+			}
+		}
+		children(n, walk)
+	}
+	walk(e.node)
 }
 
 // Name returns the name that e is, if it is nothing else.

@@ -24,6 +24,7 @@ type Context struct {
 type RowError struct {
 	Row int32
 	Msg string
+	Err error // of a function that failed; nil elsewhere
 }
 
 // Program is a compiled expression with its scratch memory. It isn't for concurrent use.
@@ -152,7 +153,9 @@ func (m *machine) begin(ctx *Context, in *vec.Rows) {
 }
 
 // fail reports the failure of a row, the first one only. The kernel makes the row's value null.
-func (m *machine) fail(row int32, msg func() string) {
+func (m *machine) fail(row int32, msg func() string) { m.failWith(row, nil, msg) }
+
+func (m *machine) failWith(row int32, err error, msg func() string) {
 	if len(m.failed) == 0 {
 		m.failed = slices.Grow(m.failed, m.n)[:m.n]
 		clear(m.failed)
@@ -161,7 +164,7 @@ func (m *machine) fail(row int32, msg func() string) {
 		return
 	}
 	m.failed[row] = true
-	m.ctx.Errs = append(m.ctx.Errs, RowError{Row: row, Msg: msg()})
+	m.ctx.Errs = append(m.ctx.Errs, RowError{Row: row, Msg: msg(), Err: err})
 }
 
 // kernel computes a value for the rows in sel. The result has the rows in sel valid, at their own places; it is
