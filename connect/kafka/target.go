@@ -2,15 +2,13 @@ package kafka
 
 import (
 	"fmt"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/codec"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/kafka"
-	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/sink/kafkasink"
 )
@@ -34,11 +32,11 @@ type Target[T any] struct {
 // itself to text, numbers and booleans in digits and words. key nil leaves records without one. A sink creates no topics.
 func JSON[T, K any](c *Cluster, topic string, key func(T) K) Target[T] {
 	t := newTarget[T](c, topic, "json")
-	enc, err := jsonOf[T]()
+	enc, err := codec.EncodeJSON[T]()
 	if err != nil {
 		t.err = batch.NewError(batch.Permanent, batch.CodeConfiguration, "kafka", fmt.Errorf("topic %s: value: %w", topic, err), "give the type fields that JSON can hold")
 	}
-	keyed, err := textOf[K]()
+	keyed, err := codec.EncodeText[K]()
 	if key != nil && err != nil {
 		t.err = batch.NewError(batch.Permanent, batch.CodeConfiguration, "kafka", fmt.Errorf("topic %s: key: %w", topic, err), "make the key a string")
 	}
@@ -47,11 +45,11 @@ func JSON[T, K any](c *Cluster, topic string, key func(T) K) Target[T] {
 	}
 	t.encode = func(v T, r *sink.Record) (err error) {
 		if key != nil {
-			if r.Key, err = keyed(key(v)); err != nil {
+			if r.Key, err = keyed(nil, key(v)); err != nil {
 				return fmt.Errorf("key: %w", err)
 			}
 		}
-		r.Value, err = enc(v)
+		r.Value, err = enc(nil, v)
 		return err
 	}
 	return t
@@ -140,80 +138,4 @@ func NewSink(cluster kafka.Config, cfg kafkasink.Config, pipeline, name string, 
 		return nil, err
 	}
 	return s, nil
-}
-
-// jsonOf returns what writes a Go type as JSON. The bytes may be used until the next call of the function that it makes.
-func jsonOf[T any]() (func(T) ([]byte, error), error) {
-	row, err := value.RowOf[T]()
-	if err != nil {
-		return nil, err
-	}
-	cols := row.Columns()
-	object := isObject(reflect.TypeFor[T]())
-	names := make([][]byte, len(cols))
-	for i, c := range cols {
-		names[i] = append(value.AppendJSON(nil, value.StringOf(c.Name)), ':')
-	}
-	return func(v T) ([]byte, error) {
-		bin, err := row.Encode(nil, v)
-		if err != nil {
-			return nil, err
-		}
-		var out []byte
-		if object {
-			out = append(out, '{')
-		}
-		for i := range cols {
-			var val value.Value
-			if val, bin, err = value.ViewBinary(bin); err != nil {
-				return nil, err
-			}
-			if object {
-				if i > 0 {
-					out = append(out, ',')
-				}
-				out = append(out, names[i]...)
-			}
-			out = value.AppendJSON(out, val)
-		}
-		if object {
-			out = append(out, '}')
-		}
-		return out, nil
-	}, nil
-}
-
-// isObject tells whether a type is written as its fields.
-func isObject(t reflect.Type) bool {
-	text := reflect.TypeFor[interface{ MarshalText() ([]byte, error) }]()
-	return t.Kind() == reflect.Struct && !t.Implements(text) && !reflect.PointerTo(t).Implements(text) && t != reflect.TypeFor[time.Time]()
-}
-
-// textOf returns what writes a Go type of one value as text.
-func textOf[K any]() (func(K) ([]byte, error), error) {
-	var none K
-	switch any(none).(type) {
-	case []byte:
-		return func(k K) ([]byte, error) { return slices.Clip(any(k).([]byte)), nil }, nil
-	case string:
-		return func(k K) ([]byte, error) { return []byte(any(k).(string)), nil }, nil
-	}
-	row, err := value.RowOf[K]()
-	if err != nil {
-		return nil, err
-	}
-	if len(row.Columns()) != 1 || isObject(reflect.TypeFor[K]()) {
-		return nil, fmt.Errorf("%s is not one value", reflect.TypeFor[K]())
-	}
-	return func(k K) ([]byte, error) {
-		bin, err := row.Encode(nil, k)
-		if err != nil {
-			return nil, err
-		}
-		v, _, err := value.ViewBinary(bin)
-		if err != nil || v.Kind() == value.Null {
-			return nil, err
-		}
-		return value.AppendText(nil, v), nil
-	}, nil
 }

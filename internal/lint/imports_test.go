@@ -76,7 +76,7 @@ var table = map[string]rule{
 	"emitter/kafka":       {ours: []string{"emitter"}, clients: []string{hclog, franz, "github.com/jcmturner/gokrb5/v8"}},
 	"emitter/file":        {ours: []string{"emitter"}, clients: []string{hclog, lz, xxhash}},
 	"emitter/gen":         {ours: []string{"emitter"}, clients: []string{hclog}},
-	"connect/kafka":       {ours: []string{"emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
+	"connect/kafka":       {ours: []string{"codec", "emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
 	"txstate/txstatetest": {ours: []string{"txstate"}, clients: []string{rapid, leak}},
 	"txstate/zkstore":     {ours: []string{"txstate", "internal/zkconn"}, clients: []string{hclog, zk, "golang.org/x/sys"}},
 	"connect/zookeeper":   {ours: []string{"txstate", "txstate/zkstore", "internal/zkconn", "emitter", "engine"}, clients: []string{hclog}},
@@ -87,7 +87,7 @@ var table = map[string]rule{
 	"sink/sinktest":       {ours: []string{"sink"}},
 	"sink/kafkasink":      {ours: []string{"sink"}, clients: []string{hclog, franz}},
 	"sink/sqlsink":        {ours: []string{"sink"}, clients: []string{hclog, "github.com/jackc/pgx/v5"}},
-	"sink/filesink":       {ours: []string{"sink"}, clients: []string{hclog, lz}},
+	"sink/filesink":       {ours: []string{"sink", "codec", "emitter"}, clients: []string{hclog, lz}},
 	"pebblestate":         {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 
 	// The engine.
