@@ -191,7 +191,9 @@ func TestWindowsBehindIntervalJoins(t *testing.T) {
 		engine.Aggregate(engine.GroupByWindow(twice, window.Tumbling(10*time.Second), all, "key"), "twice", agg.Count[string]("n"))
 		alone := engine.LeftJoin(a, a.Filter(func(s string) bool { return s[0] != 'k' }), 5*time.Second, initial, initial, func(x string, y *string) string { return eachOf(&x, y) })
 		closed := engine.Closed[int64](engine.Aggregate(engine.GroupByWindow(alone, window.Tumbling(10*time.Second), all, "key"), "left", agg.Count[string]("n")))
-		texts := engine.Map(closed, func(r engine.Result[string, int64]) string { return fmt.Sprintf("%d: %d", r.Window.Start.Unix(), r.Value) })
+		texts := engine.Map(closed, func(r engine.Result[string, int64]) string {
+			return fmt.Sprintf("%d: %d", r.Window.Start.Unix(), r.Value)
+		})
 		collect(texts, "closed", all)
 		return p
 	}
