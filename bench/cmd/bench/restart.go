@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/tridentd/tridentd/bench/workload"
+)
+
+// restart fills a state with many keys, then starts on it again and again, with a few new records waiting, and takes the time from the
+// process' start to its first commit.
+func restart(ctx context.Context, b *bench) (err error) {
+	b.say("\nrestart with %d keys", b.keys)
+	s := workload.Spec{Kind: workload.Views, Records: b.keys, Partitions: 4, Users: b.keys, Uniform: true}
+	if _, _, err := b.load(ctx, s); err != nil {
+		return err
+	}
+	topic := s.Topic()
+	defer func() { // it holds more than its name says
+		delete(b.loaded, topic)
+		err = errors.Join(err, b.dropTopics(context.WithoutCancel(ctx), topic))
+	}()
+	dir := filepath.Join(b.dir, fmt.Sprintf("restart-%d", os.Getpid()))
+	defer os.RemoveAll(dir) //nolint:errcheck // only room on the disk is lost
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	ours := []string{b.bin("ours"), "-brokers", b.kafka.address, "-topic", topic, "-dir", filepath.Join(dir, "data")}
+	fill, err := b.start(ctx, filepath.Join(dir, "fill.log"), append(ours, "-n", fmt.Sprint(s.Records))...)
+	if err != nil {
+		return err
+	}
+	if _, err := fill.until(ctx, runLimit, "RESULT"); err != nil {
+		return errors.Join(err, fill.stop())
+	}
+	if err := fill.wait(); err != nil {
+		return err
+	}
+	disk, err := size(filepath.Join(dir, "data"))
+	if err != nil {
+		return err
+	}
+	var took []float64
+	disturbed := false
+	for range b.rounds {
+		more := exec.CommandContext(ctx, b.bin("load"), "-brokers", b.kafka.address, "-topic", topic, "-n", "1000", "-users", fmt.Sprint(b.keys), "-uniform", "-more")
+		if out, err := more.CombinedOutput(); err != nil {
+			return fmt.Errorf("adding records: %w\n%s", err, out)
+		}
+		if err := b.waitQuiet(ctx); err != nil {
+			return err
+		}
+		before, err := b.usage(0)
+		if err != nil {
+			return err
+		}
+		c, err := b.start(ctx, filepath.Join(dir, "again.log"), append(ours, "-live")...)
+		if err != nil {
+			return err
+		}
+		line, err := c.until(ctx, startLimit, "FIRST ")
+		if err != nil {
+			return errors.Join(err, c.stop())
+		}
+		after, err := b.usage(c.cmd.Process.Pid)
+		if err := errors.Join(err, c.stop()); err != nil {
+			return err
+		}
+		var at int64
+		if _, err := fmt.Sscanf(line, "FIRST %d", &at); err != nil {
+			return fmt.Errorf("%q: %w", line, err)
+		}
+		took = append(took, float64(at-c.began.UnixMilli())/1000)
+		disturbed = disturbed || others(before, after) > quietShare
+	}
+	b.figure("restart", "data directory", float64(disk)/(1<<20), "MB")
+	b.atMost(fmt.Sprintf("restart with %d keys, to the first commit", b.keys), median(took), 1, "s", disturbed)
+	return nil
+}
