@@ -18,11 +18,12 @@ import (
 
 // backend shows a running pipeline to the server.
 type backend struct {
-	h    *engine.Handle
-	stop func() // asks for the end of the process
+	h       *engine.Handle
+	answers *answers
+	stop    func() // asks for the end of the process
 }
 
-var _ server.Backend = (*backend)(nil)
+var _ server.Answering = (*backend)(nil)
 
 func (b *backend) Status(context.Context) server.Status { return serverStatus(b.h.Status()) }
 
@@ -104,6 +105,24 @@ func (b *backend) Ledger(ctx context.Context, from, to batch.Txid, emit func(*tx
 		}
 	}
 	return nil
+}
+
+func (b *backend) Queries() []server.QueryInfo { return b.answers.list() }
+
+func (b *backend) Call(ctx context.Context, c server.QueryCall, w server.RowWriter) error {
+	call, err := b.answers.prepare(c)
+	if err != nil {
+		return err
+	}
+	if err := b.h.WaitFor(ctx, c.AtLeast); err != nil {
+		return fmt.Errorf("query %s: waiting for txid %d: %w", c.Name, c.AtLeast, err)
+	}
+	snap, err := b.h.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer snap.Close() //nolint:errcheck // nothing was written
+	return call.answer(ctx, snap, b.h.Entries, w)
 }
 
 func (b *backend) Stop() { b.stop() }

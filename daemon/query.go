@@ -21,18 +21,30 @@ import (
 func (a *app) queryCommand() *cobra.Command {
 	var data, format string
 	var at atFlags
+	var call callFlags
 	cmd := &cobra.Command{
-		Use:   "query FILE STATE [KEY...]",
-		Short: "Print the rows of a state at a committed txid",
+		Use:   "query FILE STATE [KEY...] | query FILE --call NAME [ARGUMENT...]",
+		Short: "Print the rows of a state at a committed txid, or the answer to a query",
 		Long: "query prints the rows of a state in key order, all as of one committed txid: from the running daemon if there is\n" +
 			"one, otherwise from the data directory. Each KEY is the value of one key column, in order; rows whose key begins\n" +
-			"with them are printed. A state describes itself: with --data DIR the file may be left out.",
-		Example: "  tridentd query flights.yaml by_carrier\n  tridentd query flights.yaml daily 2013-01-01T00:00:00Z EWR --format json\n  tridentd query --data tridentd-data by_carrier UA",
+			"with them are printed. A state describes itself: with --data DIR the file may be left out.\n\n" +
+			"With --call it prints the answer to a query that the pipeline declares, over the states as of one committed txid. Each\n" +
+			"ARGUMENT is NAME=VALUE, or the value of the first argument that has none yet.",
+		Example: "  tridentd query flights.yaml by_carrier\n  tridentd query flights.yaml daily 2013-01-01T00:00:00Z EWR --format json\n  tridentd query --data tridentd-data by_carrier UA\n  reach query reach --call reach page=/a --at-least 1234",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
 			p := newStatePrinter(format, a.out)
+			if call.name != "" {
+				if err := a.queryCall(cmd.Context(), args, data, &call, &at, p); err != nil {
+					return queryError(err)
+				}
+				return p.end()
+			}
+			if call.atLeast > 0 {
+				return usagef("--at-least goes with --call")
+			}
 			if at.set() {
 				if err := a.queryPast(cmd.Context(), args, data, &at, p); err != nil {
 					return queryError(err)
@@ -55,6 +67,9 @@ func (a *app) queryCommand() *cobra.Command {
 	dataFlag(cmd, &data)
 	formatFlag(cmd, &format)
 	at.add(cmd)
+	cmd.Flags().StringVar(&call.name, "call", "", "answer this query of the pipeline")
+	cmd.Flags().Uint64Var(&call.atLeast, "at-least", 0, "with --call: wait until this txid has committed")
+	cmd.Flags().DurationVar(&call.timeout, "timeout", server.DefaultCallTimeout, "with --call: give up after this time")
 	return cmd
 }
 

@@ -117,6 +117,10 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	s, end := newStopper(ctx, log)
 	defer end()
 
+	known, err := newAnswers(t.pipeline)
+	if err != nil {
+		return err
+	}
 	door := &access{standby: f.standby, log: log}
 	h, err := engine.Start(context.WithoutCancel(ctx), t.pipeline, engine.Options{
 		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, CheckDeterminism: f.twice, Fresh: f.fresh, Standby: f.standby, Registerer: reg, Observer: obs,
@@ -127,7 +131,7 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 		return a.hold(ctx, t, f, s, log, runError(err))
 	}
 	s.passOn(h)
-	b := &backend{h: h, stop: s.ask}
+	b := &backend{h: h, answers: known, stop: s.ask}
 	cfg := server.Config{Backend: b, Metrics: reg, Listen: f.listen, Dir: h.Dir(), Logger: log}
 	if f.standby {
 		cfg.Dir = "" // the socket there is the leader's

@@ -39,6 +39,11 @@ func (s *Server) handler(socket bool) http.Handler {
 	mux.HandleFunc("GET /api/v1/states/{name}", s.query)
 	mux.HandleFunc("GET /api/v1/ledger", s.ledger)
 	mux.HandleFunc("GET /api/v1/positions", s.positions)
+	if b, ok := s.backend.(Answering); ok {
+		mux.HandleFunc("GET /api/v1/queries", s.queries(b))
+		mux.HandleFunc("GET /api/v1/queries/{name}", s.call(b))
+		mux.HandleFunc("POST /api/v1/queries/{name}", s.call(b))
+	}
 	if socket {
 		mux.HandleFunc("POST /api/v1/stop", s.stop)
 		if c, ok := s.backend.(Checkpointer); ok {
@@ -62,6 +67,8 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 /api/v1/status         the pipeline as it stands
 /api/v1/states         its states
 /api/v1/states/NAME    the rows of a state; ?key=… selects by the key's leading fields
+/api/v1/queries        the queries that it answers
+/api/v1/queries/NAME   the answer to one; ?ARGUMENT=VALUE&…
 /api/v1/ledger         committed batches; ?from=N&to=M
 /api/v1/positions      where the pipeline stands: what has committed
 `)
@@ -215,6 +222,8 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		code = http.StatusNotFound
+	case batch.CodeOf(err) == batch.CodeTimeout:
+		code = http.StatusGatewayTimeout
 	case batch.CodeOf(err) == batch.CodeConfiguration:
 		code = http.StatusBadRequest
 	case batch.KindOf(err) == batch.Transient:

@@ -166,6 +166,10 @@ func (c *Client) do(ctx context.Context, method, path, accept string) (*http.Res
 	if accept != "" {
 		req.Header.Set("Accept", accept)
 	}
+	return c.send(req)
+}
+
+func (c *Client) send(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	switch {
 	case err != nil && isGone(err):
@@ -180,7 +184,7 @@ func (c *Client) do(ctx context.Context, method, path, accept string) (*http.Res
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	var f failure
 	if err != nil || json.Unmarshal(body, &f) != nil || f.Error == nil {
-		return nil, fmt.Errorf("server: %s %s: %s", method, path, resp.Status)
+		return nil, fmt.Errorf("server: %s %s: %s", req.Method, req.URL.RequestURI(), resp.Status)
 	}
 	if resp.StatusCode == http.StatusNotFound {
 		return nil, NotFound(f.Error.Err())
