@@ -3,7 +3,11 @@
 //	func main() { daemon.Main(Words()) }
 //
 // gives such a program all of tridentd's commands. Where tridentd's take a pipeline's file, the program's also take a
-// pipeline's name, and nothing at all if it holds just one.
+// pipeline's name, and nothing at all if it holds just one. A [Program] also has functions of Go that pipelines' files call:
+//
+//	func main() {
+//		daemon.Program{Functions: []spec.Func{spec.Function("country", country, spec.Pure)}}.Main()
+//	}
 //
 // Results go to standard output, progress and logs to standard error. Exit codes: 0 done; 1 failed while running;
 // 2 usage or configuration; 3 a verification found a difference; 4 a stop of run that a restart won't mend.
@@ -35,14 +39,30 @@ const (
 	exitStop      = 4
 )
 
+// Main runs the command line of a program with these pipelines and ends the process.
+func Main(pipelines ...*engine.Pipeline) { Program{Pipelines: pipelines}.Main() }
+
+// Execute runs one command of a program with these pipelines and returns its exit code.
+func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, pipelines ...*engine.Pipeline) int {
+	return Program{Pipelines: pipelines}.Execute(ctx, args, stdout, stderr)
+}
+
+// Program is what a program has besides tridentd's commands.
+type Program struct {
+	Pipelines []*engine.Pipeline
+	// Functions are what expressions in pipelines' files may call, besides the built-in functions. Whoever runs, checks, tests or
+	// replays such a file needs a program that has them.
+	Functions []spec.Func
+}
+
 // Main runs the command line of the process and ends it.
-func Main(pipelines ...*engine.Pipeline) {
-	os.Exit(Execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr, pipelines...))
+func (p Program) Main() {
+	os.Exit(p.Execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // Execute runs one command and returns its exit code.
-func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, pipelines ...*engine.Pipeline) int {
-	a := &app{out: stdout, err: stderr, pipelines: pipelines}
+func (p Program) Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	a := &app{out: stdout, err: stderr, pipelines: p.Pipelines, functions: p.Functions}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -98,6 +118,7 @@ func runError(err error) error {
 type app struct {
 	out, err  io.Writer
 	pipelines []*engine.Pipeline
+	functions []spec.Func
 }
 
 func (a *app) root() *cobra.Command {
@@ -206,7 +227,7 @@ func (a *app) find(args []string) (p *engine.Pipeline, beside string, rest []str
 }
 
 // specOptions are what pipelines' files are read with.
-func (a *app) specOptions() spec.Options { return spec.Options{} }
+func (a *app) specOptions() spec.Options { return spec.Options{Functions: a.functions} }
 
 func isFile(name string) bool {
 	info, err := os.Stat(name)
