@@ -51,6 +51,7 @@ type statusDescs struct {
 	position, end, logEnd, lag, oldest, unavailable     *prometheus.Desc
 	mirrorTxid, mirrorFailing, mirrorFailures           *prometheus.Desc
 	sinkTxid, sinkRecords                               *prometheus.Desc
+	ledgerFirst, ledgerBase, ledgerBytes                *prometheus.Desc
 
 	saveTxid, saveAge, saveSeconds, saveBytes, saves, saveFailing, saveFailures *prometheus.Desc
 }
@@ -105,6 +106,10 @@ func NewMetrics(pipeline string, status func() Status) *Metrics {
 
 			sinkTxid:    desc("sink_txid", "The last committed txid that had output for a sink.", "sink"),
 			sinkRecords: desc("sink_records_total", "Records that a sink was given by committed batches, since the pipeline began.", "sink"),
+
+			ledgerFirst: desc("ledger_first_txid", "The txid of the first entry that the ledger holds."),
+			ledgerBase:  desc("ledger_base_txid", "The txid behind which the earliest replay can begin; 0 while nothing is trimmed."),
+			ledgerBytes: desc("ledger_bytes", "Bytes of the ledger and of the changes kept beside it, in tables on the disk."),
 
 			saveTxid:     desc("savepoint_txid", "The txid of the last savepoint made by schedule."),
 			saveAge:      desc("savepoint_age_seconds", "Seconds since the last savepoint made by schedule held all that had committed."),
@@ -166,6 +171,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		n.ready, n.leading, n.epoch, n.inFlight, n.failing, n.lastError, n.position, n.end, n.logEnd, n.lag, n.oldest, n.unavailable,
 		n.mirrorTxid, n.mirrorFailing, n.mirrorFailures, n.sinkTxid, n.sinkRecords,
+		n.ledgerFirst, n.ledgerBase, n.ledgerBytes,
 		n.saveTxid, n.saveAge, n.saveSeconds, n.saveBytes, n.saves, n.saveFailing, n.saveFailures,
 	} {
 		ch <- d
@@ -216,6 +222,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range st.Sinks {
 		gauge(n.sinkTxid, float64(s.Txid), s.Name)
 		ch <- prometheus.MustNewConstMetric(n.sinkRecords, prometheus.CounterValue, float64(s.Records), s.Name)
+	}
+	if l := st.Ledger; l != nil {
+		gauge(n.ledgerFirst, float64(l.First))
+		gauge(n.ledgerBase, float64(l.Base))
+		gauge(n.ledgerBytes, float64(l.Bytes))
 	}
 	if s := st.Savepoints; s != nil {
 		gauge(n.saveFailing, truth(s.Err != nil))

@@ -35,6 +35,15 @@ type retention struct {
 	now    func() time.Time // decides when something is trimmed, never what a batch is
 	every  time.Duration    // between bases
 	made   time.Time        // the last one
+	seen   LedgerStatus     // by the last pass
+}
+
+// LedgerStatus is what the ledger holds, as the last pass over it left it: every few seconds there is one.
+type LedgerStatus struct {
+	First batch.Txid // the first entry
+	// Base is the txid behind which the earliest replay can begin; 0 while none is trimmed.
+	Base  batch.Txid
+	Bytes int64 // of entries and kept changes, in tables
 }
 
 // ledgerBounds fills in the defaults.
@@ -80,7 +89,10 @@ func (h *Handle) trimLedger(ctx context.Context, stop <-chan struct{}) {
 	for failing := false; ; {
 		db, err := h.asked()
 		if err == nil {
-			err = r.pass(ctx, db)
+			if err = r.pass(ctx, db); err == nil {
+				seen := r.seen
+				h.ledger.Store(&seen)
+			}
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -122,9 +134,11 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 	// The newest txid behind which a replay can begin; none if what there was has been lost, or was never there as the
 	// store was restored from a savepoint.
 	var newest batch.Txid
+	begin := make([]batch.Txid, 0, len(bases)+1)
 	for _, b := range bases {
 		if v.first <= b.Txid && b.Txid <= v.last {
 			newest = b.Txid
+			begin = append(begin, b.Txid)
 		}
 	}
 	lost := newest == 0 && v.first > 1
@@ -140,6 +154,7 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 		}
 		r.made = v.now
 		newest = b.Txid
+		begin = append(begin, b.Txid)
 		r.log.Info("the ledger has a new base, which replays can begin at", "txid", uint64(b.Txid), "bytes", b.Bytes, "took", time.Since(began).Round(time.Millisecond))
 	}
 	keep, err := v.overdue(r.limits)
@@ -156,9 +171,21 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 			return err
 		}
 	} else if len(bases) > 0 && bases[0].Txid < v.first { // left by a process that ended in between
-		return db.RemoveBases(v.first)
+		if err := db.RemoveBases(v.first); err != nil {
+			return err
+		}
 	}
-	return nil
+	seen := LedgerStatus{First: v.first}
+	for _, txid := range begin {
+		if v.first > 1 && txid >= v.first {
+			seen.Base = txid
+			break
+		}
+	}
+	if seen.Bytes, err = db.LedgerBytes(v.first); err == nil {
+		r.seen = seen
+	}
+	return err
 }
 
 // slack is the share of a bound by which it is overstepped (age) or kept below (count and size) so that not every pass

@@ -97,6 +97,15 @@ func (w *ledgerWorld) pass() {
 	if err := w.r.pass(w.t.Context(), w.db); err != nil {
 		w.t.Fatal(err)
 	}
+	seen := LedgerStatus{}
+	seen.First, _ = w.db.Ledger()
+	bases, err := w.db.Bases()
+	if err == nil && len(bases) > 0 && seen.First > 1 {
+		seen.Base = bases[0].Txid
+	}
+	if seen.Bytes = w.r.seen.Bytes; err != nil || w.r.seen != seen || seen.Bytes < 0 {
+		w.t.Errorf("the status is %+v, %v; the store's %+v", w.r.seen, err, seen)
+	}
 }
 
 // check looks at what is left: the ledger without a gap, and a base in it if it doesn't begin at txid 1.

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -46,7 +47,8 @@ type Handle struct {
 
 	reopening sync.Mutex // held while the store is opened again; taken before mu
 
-	saver *saver // nil without a place for savepoints
+	saver  *saver // nil without a place for savepoints
+	ledger atomic.Pointer[LedgerStatus]
 
 	mu      sync.Mutex
 	db      *pebblestate.DB // nil while it is opened again, and once it is closed

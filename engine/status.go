@@ -29,6 +29,8 @@ type Status struct {
 	Left []MirrorFailures
 	// Savepoints tells of those made by schedule; nil if the pipeline names no place for them.
 	Savepoints *SavepointStatus
+	// Ledger is nil until a run has looked at it.
+	Ledger *LedgerStatus
 	// Failure is the last failure of this run; nil if there was none. Failing says that it stands: its batch has not
 	// committed since.
 	Failure      error
@@ -84,6 +86,7 @@ func (h *Handle) Status() Status {
 	st.Left = h.left
 	h.mu.Unlock()
 	st.Mirrors = mirrorStatus(mirrors)
+	st.Ledger = h.ledger.Load()
 	if h.saver != nil {
 		saves := h.saver.status()
 		st.Savepoints = &saves
