@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 	away.Err = errors.New("no leader")
 	status.Store(&engine.Status{
 		Ledger: &engine.LedgerStatus{First: 91, Base: 100, Bytes: 4096},
-		Epoch: 7, InFlight: []engine.InFlight{{Txid: 4}},
+		Epoch:  7, InFlight: []engine.InFlight{{Txid: 4}},
 		Partitions: []engine.PartitionStatus{part(0, 10, 15, 16), away},
 		Mirrors: []engine.MirrorStatus{{Name: "kafka group g", MirrorStatus: txstate.MirrorStatus{
 			Txid: 2, Err: errors.New("members"), Failures: map[batch.Code]int64{batch.CodeGroupMembers: 4},
