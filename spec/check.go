@@ -18,6 +18,7 @@ type branch struct {
 	stream   *streamDecl
 	ops      []op
 	leaf     *leaf
+	join     *joinSide // instead: the side of a join that its rows go to
 	children []*branch
 }
 
@@ -64,6 +65,7 @@ type output struct {
 	groupBy []state.Column // the key without the window
 	open    state.Schema   // of what an operator keeps of windows that are open
 	window  *windowDecl
+	join    *joinDecl // instead of an aggregate
 	keys    []expr.Type
 	values  []aggValue
 	sources []*source
@@ -72,7 +74,20 @@ type output struct {
 }
 
 // width is how many fields its rows have.
-func (o *output) width() int { return o.leads() + len(o.keys) + len(o.values) }
+func (o *output) width() int {
+	if o.join != nil {
+		return len(o.join.fields)
+	}
+	return o.leads() + len(o.keys) + len(o.values)
+}
+
+// column is the column, in the root of its rows, of field k.
+func (o *output) column(k int) int {
+	if o.join != nil {
+		return o.join.fields[k].col
+	}
+	return k
+}
 
 // leads is how many fields tell a row's window.
 func (o *output) leads() int {
@@ -247,7 +262,11 @@ func (c *checker) check() {
 		if o.derived == nil || o.sources == nil {
 			continue
 		}
-		o.derived.results(o)
+		if o.join != nil {
+			c.joined(o)
+		} else {
+			o.derived.results(o)
+		}
 		at, way := newEnv(o.derived), map[string]bool{o.stream.name: true}
 		if o.kept {
 			o.derived.branches = c.consumers(o.stream.name, at, way)
@@ -265,13 +284,21 @@ func (c *checker) check() {
 // outputsOf lists the aggregates of a stream.
 func (c *checker) outputsOf(s *streamDecl) []*output {
 	var all []*output
-	depth := c.depth(s, map[string]bool{})
+	way := map[string]bool{}
+	depth := c.depth(s, way)
 	for i, st := range s.steps {
 		o := &output{stream: s, step: i, depth: depth, name: s.name}
 		switch st.op {
 		case "batch_aggregate", "distinct":
 			o.name = s.name + "." + strconv.Itoa(i+1)
 			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
+			depth++
+		case "join":
+			o.name = s.name + "." + strconv.Itoa(i+1)
+			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
+			o.join = newJoin(st)
+			depth = max(depth, c.depthOf(st.n.get("with"), way))
+			o.depth = depth
 			depth++
 		case "aggregate":
 			o.kept = true
@@ -287,25 +314,38 @@ func (c *checker) outputsOf(s *streamDecl) []*output {
 	return all
 }
 
-// depth is how many aggregates the rows that a stream takes have passed at most.
+// depth is how many aggregates and joins the rows that a stream takes have passed at most.
 func (c *checker) depth(s *streamDecl, way map[string]bool) int {
 	most := 0
 	way[s.name] = true
 	for _, f := range s.from {
-		up := c.m.before(f.text)
-		if up == nil || way[up.name] {
-			continue
-		}
-		d := c.depth(up, way)
-		for _, st := range up.steps {
-			if st.op == "batch_aggregate" || st.op == "distinct" || st.op == "aggregate" {
-				d++
-			}
-		}
-		most = max(most, d)
+		most = max(most, c.depthOf(f, way))
 	}
 	delete(way, s.name)
 	return most
+}
+
+// depthOf is how many the rows of what a name stands for have passed.
+func (c *checker) depthOf(name *node, way map[string]bool) int {
+	if name == nil {
+		return 0
+	}
+	up := c.m.before(name.text)
+	if up == nil || way[up.name] {
+		return 0
+	}
+	d := c.depth(up, way)
+	way[up.name] = true
+	for _, st := range up.steps {
+		switch st.op {
+		case "batch_aggregate", "distinct", "aggregate":
+			d++
+		case "join":
+			d = max(d, c.depthOf(st.n.get("with"), way)) + 1
+		}
+	}
+	delete(way, up.name)
+	return d
 }
 
 // output returns the aggregate that a step of a stream is.
@@ -320,7 +360,7 @@ func (c *checker) output(s *streamDecl, step int) *output {
 
 func (c *checker) used(stream string) bool {
 	for _, s := range c.m.streams {
-		for _, f := range s.from {
+		for _, f := range s.references() {
 			if f.text == stream {
 				return true
 			}
@@ -427,7 +467,7 @@ func (c *checker) consumers(name string, at *env, way map[string]bool) []*branch
 			break
 		}
 	}
-	return all
+	return append(all, c.joining(name, at)...)
 }
 
 // branch checks the steps of a stream from one on, up to an aggregate.
@@ -454,6 +494,9 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 			l.window = st.label
 		case "group_by":
 			l.keys = c.groupBy(st, e)
+		case "join":
+			b.join = c.joinSide(c.output(s, from+i), 0, st, e)
+			return b
 		case "aggregate", "batch_aggregate", "distinct":
 			if st.op == "distinct" {
 				l.keys = c.groupBy(st, e)

@@ -32,6 +32,9 @@ func (p *Pipeline) definition() *plan.Definition {
 		}})
 	}
 	for _, o := range p.c.outputs {
+		if o.join != nil && o.join.timed {
+			d.States = append(d.States, plan.StateDefinition{Schema: o.schema, Ways: p.m.waysTo(o.stream, o.step+1)})
+		}
 		if !o.kept {
 			continue
 		}
@@ -55,7 +58,7 @@ func (p *Pipeline) definition() *plan.Definition {
 // upstream lists a stream and those before it.
 func (m *model) upstream(s *streamDecl) []*streamDecl {
 	all := []*streamDecl{s}
-	for _, f := range s.from {
+	for _, f := range s.references() {
 		if up := m.before(f.text); up != nil {
 			all = append(all, m.upstream(up)...)
 		}
@@ -76,18 +79,30 @@ func (m *model) waysTo(s *streamDecl, n int) []plan.Way {
 	}
 	var all []plan.Way
 	for _, f := range s.from {
-		before := []plan.Way{{Source: f.text}}
-		if up := m.stream(f.text); up != nil {
-			before = m.ways(up)
-		} else if up, at := m.late(f.text); up != nil {
-			before = m.waysTo(up, at+1)
-			for i := range before {
-				before[i].Steps = append(before[i].Steps, "late")
-			}
+		all = append(all, m.waysOn(f.text, steps)...)
+	}
+	for i, st := range s.steps[:n] {
+		if with := st.n.get("with"); st.op == "join" && with != nil {
+			all = append(all, m.waysOn(with.text, steps[i:])...)
 		}
-		for _, w := range before {
-			all = append(all, plan.Way{Source: w.Source, Steps: append(append([]string{}, w.Steps...), steps...)})
+	}
+	return all
+}
+
+// waysOn are the ways to what a name stands for, and further steps.
+func (m *model) waysOn(name string, steps []string) []plan.Way {
+	before := []plan.Way{{Source: name}}
+	if up := m.stream(name); up != nil {
+		before = m.ways(up)
+	} else if up, at := m.late(name); up != nil {
+		before = m.waysTo(up, at+1)
+		for i := range before {
+			before[i].Steps = append(before[i].Steps, "late")
 		}
+	}
+	var all []plan.Way
+	for _, w := range before {
+		all = append(all, plan.Way{Source: w.Source, Steps: append(append([]string{}, w.Steps...), steps...)})
 	}
 	return all
 }

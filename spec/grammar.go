@@ -200,12 +200,22 @@ func stepField() *field {
 		{name: "emit", kind: kindEnum, of: "aggregate", enum: []string{"closed", "updates"}, def: "closed with windows, updates without", doc: "Which rows the streams that begin at this stream take: `closed`, those of each window once it closes; `updates`, those that a batch changed, with their new values."},
 		{name: "batch_aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "batch_aggregate:\n  n: count()", doc: "Makes one row for each group of what a batch brings, with the group's fields and the named aggregates; the steps behind it work on these rows. What they come to depends on where batches begin and end."},
 		{name: "distinct", kind: kindList, item: &field{kind: kindRef}, operator: true, example: "distinct: [user, page]", doc: "Makes one row for each combination of these fields in what a batch brings, with these fields only."},
-		{name: "join", operator: true, later: true},
+		joinField(),
 		{name: "sort", operator: true, later: true},
 		{name: "limit", operator: true, later: true},
 		{name: "peek", operator: true, later: true},
 		{name: "query", operator: true, later: true},
 		{name: "repartition", operator: true, later: true},
+	}}
+}
+
+func joinField() *field {
+	return &field{name: "join", kind: kindObject, operator: true, doc: "Brings the rows together with those of another source or stream that have equal fields: by `within` those whose event times lie at most so far apart, without it those of the same batch. The other row's fields are then `as.field`; where an outer join has none they are null.", fields: []*field{
+		{name: "with", kind: kindName, required: true, doc: "The source or stream whose rows are joined to this stream's."},
+		{name: "kind", kind: kindEnum, enum: []string{"inner", "left", "right", "full", "anti"}, def: "inner", doc: "Which rows are sent on: `inner`, pairs; `left`, also this stream's rows without a partner; `right`, also the other's; `full`, also both; `anti`, only this stream's rows without a partner."},
+		{name: "on", kind: kindMap, keys: kindRef, item: &field{kind: kindRef}, required: true, example: "on: {id: order}", doc: "The fields that must be equal: this stream's, then the other's. Null equals null."},
+		{name: "within", kind: kindDuration, def: "none: in the same batch", example: "within: 24h", doc: "How far apart the event times of two rows may lie, in either direction. Rows wait in a state until the watermark has passed their time by this; a row is late, and goes to `_rejected`, if its time lies before the watermark that the batch before left."},
+		{name: "as", kind: kindField, def: "none, with `anti`", doc: "The name under which the other row's fields are seen."},
 	}}
 }
 

@@ -374,6 +374,8 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			if k := arg.get("key"); k != nil {
 				st.exprs = b.exprs(st.exprs, "key", k)
 			}
+		case "join":
+			b.join(st)
 		case "distinct":
 			// It groups, and the rows of the groups are what it is for: how many of each there were has no name.
 			st.aggs = []aggDecl{{n: arg, call: &expr.Aggregate{Fn: "count"}}}
@@ -450,6 +452,13 @@ func (b *modeler) checkOrder(s *streamDecl, whole bool) {
 				b.add(s.steps[i+1].at, "", "steps behind an aggregate are not available yet")
 				return
 			}
+		case "join":
+			for _, earlier := range []*stepDecl{window, group} {
+				if earlier != nil {
+					b.add(st.at, "move the "+earlier.op+" behind it", "between %s and its aggregate there can be no join", earlier.op)
+					break
+				}
+			}
 		case "batch_aggregate", "distinct":
 			if window != nil {
 				b.add(window.at, "use aggregate, which keeps a row for each window", "a %s has no windows", st.op)
@@ -487,7 +496,7 @@ func (b *modeler) resolve() {
 		all = append(all, b.lateNames(s)...)
 	}
 	for _, s := range b.m.streams {
-		for _, f := range s.from {
+		for _, f := range s.references() {
 			up := b.m.before(f.text)
 			switch {
 			case b.m.source(f.text) != nil || slices.Contains(b.broken, f.text):
@@ -506,7 +515,7 @@ func (b *modeler) resolve() {
 		path = append(path, s.name)
 		state[s.name] = 1
 		defer func() { state[s.name] = 2 }()
-		for _, f := range s.from {
+		for _, f := range s.references() {
 			up := b.m.before(f.text)
 			if up == nil || state[up.name] == 2 {
 				continue
@@ -544,7 +553,7 @@ func (b *modeler) lateNames(s *streamDecl) []string {
 		case other != s || at != i:
 			b.add(n.at, "", "two streams of late rows are named %s", n.text)
 		case !slices.ContainsFunc(b.m.streams, func(s *streamDecl) bool {
-			return slices.ContainsFunc(s.from, func(f *node) bool { return f.text == n.text })
+			return slices.ContainsFunc(s.references(), func(f *node) bool { return f.text == n.text })
 		}):
 			b.add(n.at, "without late: they go to _rejected", "no stream begins at %s", n.text)
 		}

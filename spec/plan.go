@@ -93,6 +93,10 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		pl.Sources = append(pl.Sources, src)
 	}
 	for _, o := range p.c.outputs {
+		if o.join != nil {
+			pl.Exchanges = append(pl.Exchanges, o.joinExchange())
+			continue
+		}
 		pl.Exchanges = append(pl.Exchanges, o.exchange())
 	}
 	for i, s := range p.c.statics {
@@ -201,6 +205,10 @@ func (c *checker) finish() {
 		if o.kept {
 			o.schema.Name, o.schema.Kind = o.stream.state, "aggregate"
 		}
+		if o.join != nil && o.join.timed {
+			o.schema.Name, o.schema.Kind = o.stream.joinState(o.step), "opaque"
+			o.timeSources = c.indices(o.roots())
+		}
 		for _, v := range o.values {
 			o.schema.Values = append(o.schema.Values, v.column())
 		}
@@ -215,22 +223,34 @@ func (c *checker) finish() {
 			case window.OfCount:
 				o.open, o.schema = windowop.CountSchemas(o.schema.Name, o.groupBy, o.schema.Values)
 			}
-			roots := o.roots()
-			for i, s := range c.sources {
-				if w.events() && slices.Contains(roots, s) {
-					o.timeSources = append(o.timeSources, i)
-				}
+			if w.events() {
+				o.timeSources = c.indices(o.roots())
 			}
+		}
+	}
+	// Rows are made of those before them.
+	for _, o := range slices.Backward(c.outputs) {
+		if o.derived != nil {
+			o.derived.propagate()
+		}
+		if o.join != nil {
+			o.propagateJoin()
 		}
 	}
 	for _, s := range c.sources {
 		s.propagate()
 	}
-	for _, o := range c.outputs {
-		if o.derived != nil {
-			o.derived.propagate()
+}
+
+// indices are the numbers of sources in a plan.
+func (c *checker) indices(of []*source) []int {
+	var all []int
+	for i, s := range c.sources {
+		if slices.Contains(of, s) {
+			all = append(all, i)
 		}
 	}
+	return all
 }
 
 func (s *source) propagate() {
@@ -328,6 +348,8 @@ func (st *stepDecl) text(s *streamDecl) string {
 		return fmt.Sprintf("lookup %s by %s as %s", st.n.get("state").text, st.exprs[0].e, st.n.get("as").text)
 	case "window":
 		return windowText(st)
+	case "join":
+		return joinText(st)
 	case "aggregate":
 		for _, a := range st.aggs {
 			parts = append(parts, a.name+" = "+a.n.text)
@@ -377,6 +399,16 @@ func (p *Pipeline) lines() []string {
 		}
 	}
 	for _, o := range p.c.outputs {
+		if o.join != nil {
+			line := fmt.Sprintf("stage %s: %s; ", o.name, joinText(o.stream.steps[o.step]))
+			if o.join.timed {
+				line += "rows wait in state " + o.schema.Name
+			} else {
+				line += "of each batch"
+			}
+			lines = append(lines, fmt.Sprintf("%s; %d shards", line, plan.DefaultShards))
+			continue
+		}
 		if !o.kept {
 			what := columnsText(o.schema.Values) + " by "
 			if o.stream.steps[o.step].op == "distinct" {

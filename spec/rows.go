@@ -103,6 +103,16 @@ func (e *env) clone() *env {
 // unknown declares fields of an open document as they are named.
 func (e *env) unknown(name string) (expr.Field, bool) {
 	first, _, nested := strings.Cut(name, ".")
+	if o := e.src.out; o != nil && o.join != nil {
+		if !e.open || e.hidden[first] || e.hidden[name] {
+			return expr.Field{}, false
+		}
+		i, ok := o.joinedColumn(name)
+		if !ok {
+			return expr.Field{}, false
+		}
+		return e.field(i), true
+	}
 	if !e.open || e.hidden[first] || e.hidden[name] || nested && e.src.decl.decode.kind != "json" {
 		return expr.Field{}, false
 	}

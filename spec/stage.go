@@ -21,9 +21,16 @@ type stage struct {
 	recs   []batch.Record // the key of each row, and its number
 	next   int64          // the number of the next row in the batch and shard
 	keys   []byte
+	join   *joinReader // of the rows of a join
 }
 
-func newStage(s *source) *stage { return &stage{t: newTask(s)} }
+func newStage(s *source) *stage {
+	g := &stage{t: newTask(s)}
+	if s.out.join != nil {
+		g.join = newJoinReader(s.out)
+	}
+	return g
+}
 
 func (s *stage) Begin(tc *plan.TaskContext) error {
 	tc.Partition = batch.Partition{Source: s.t.src.out.name, Number: int32(tc.Shard)}
@@ -39,6 +46,9 @@ func (s *stage) clear() {
 
 func (s *stage) Row(key, cells []byte) error {
 	out := s.t.src.out
+	if s.join != nil {
+		return s.joined(key, cells)
+	}
 	was := len(s.values)
 	rest, cells, err := s.window(key, cells)
 	for len(rest) > 0 && err == nil {
@@ -59,6 +69,29 @@ func (s *stage) Row(key, cells []byte) error {
 	if err != nil {
 		return batch.NewError(batch.Permanent, batch.CodeInternal, out.name, fmt.Errorf("key %s: %w", value.KeyText(key), err), "")
 	}
+	return s.add(key)
+}
+
+// joined takes what has come to a join for a key.
+func (s *stage) joined(key, b []byte) error {
+	var failed error
+	err := s.join.read(b, func(vals []value.Value, at int64) error {
+		s.values = append(s.values, vals...)
+		if s.t.src.time >= 0 {
+			s.times = append(s.times, at)
+		}
+		failed = s.add(key)
+		return failed
+	})
+	if err != nil && failed == nil {
+		name := s.t.src.out.name
+		err = batch.NewError(batch.Permanent, batch.CodeInternal, name, fmt.Errorf("key %s: %w", value.KeyText(key), err), "")
+	}
+	return err
+}
+
+// add makes the values that were appended a row.
+func (s *stage) add(key []byte) error {
 	at := len(s.keys)
 	s.keys = append(s.keys, key...)
 	s.recs = append(s.recs, batch.Record{Offset: s.next, Key: s.keys[at:]})
@@ -118,15 +151,17 @@ func (s *stage) flush() error {
 	}
 	bad := make([]bool, n)
 	width := t.src.out.width()
-	for k, c := range t.src.root.cols[:width] {
+	for k := range width {
+		col := t.src.out.column(k)
+		c := t.src.root.cols[col]
 		if !c.used {
 			continue
 		}
-		r.rows.Cols[k].Reset(c.typ.Type, n)
+		r.rows.Cols[col].Reset(c.typ.Type, n)
 		for i := range n {
 			v := s.values[i*width+k]
 			// Only what integers add up to can leave its column.
-			if err := r.rows.Cols[k].SetValue(i, v); err != nil && !bad[i] {
+			if err := r.rows.Cols[col].SetValue(i, v); err != nil && !bad[i] {
 				bad[i] = true
 				t.reject(int32(i), plan.RejectBad, t.src.out.name, fmt.Sprintf("%s is %s, which is beyond int64", c.name, v))
 			}

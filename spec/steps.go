@@ -15,6 +15,7 @@ type branchRun struct {
 	t        *task
 	ops      []stepRun
 	leaf     *leafRun
+	join     *joinRun
 	children []*branchRun
 }
 
@@ -32,6 +33,9 @@ func (t *task) newBranch(b *branch) *branchRun {
 	}
 	if b.leaf != nil {
 		r.leaf = t.newLeaf(b.leaf)
+	}
+	if b.join != nil {
+		r.join = t.newJoinRun(b.join)
 	}
 	for _, c := range b.children {
 		r.children = append(r.children, t.newBranch(c))
@@ -105,6 +109,9 @@ func (b *branchRun) run(sel []int32) {
 	}
 	if b.leaf != nil {
 		b.leaf.run(sel)
+	}
+	if b.join != nil {
+		b.join.run(sel)
 	}
 	for _, c := range b.children {
 		c.run(sel)

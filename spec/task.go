@@ -32,6 +32,7 @@ type task struct {
 	branches []*branchRun
 	// combiners are those of the aggregates that the branches lead to.
 	combiners []*combiner
+	senders   []*joinSender
 
 	tc     *plan.TaskContext
 	ctx    expr.Context
@@ -102,6 +103,9 @@ func (t *task) Begin(tc *plan.TaskContext) error {
 	}
 	for _, c := range t.combiners {
 		c.begin(tc)
+	}
+	for _, s := range t.senders {
+		s.begin(tc)
 	}
 	return nil
 }
@@ -299,6 +303,11 @@ func (t *task) turnAway() error {
 func (t *task) End() error {
 	for _, c := range t.combiners {
 		if err := c.end(); err != nil {
+			return err
+		}
+	}
+	for _, s := range t.senders {
+		if err := s.end(); err != nil {
 			return err
 		}
 	}

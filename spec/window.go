@@ -65,7 +65,7 @@ func (c *checker) window(st *stepDecl, e *env) *windowDecl {
 		return nil
 	}
 	if w.events() {
-		c.needsTime(st, e)
+		c.needsTime("a window", st, e)
 	} else if w.late != "" {
 		c.add(st.n.get("late").at, "", "nothing is late by batch time")
 	}
@@ -101,19 +101,21 @@ func (c *checker) borders(st *stepDecl, w *windowDecl) bool {
 	return true
 }
 
-// needsTime holds the rows against a window's need of event time.
-func (c *checker) needsTime(st *stepDecl, e *env) {
+// needsTime holds the rows against a step's need of event time.
+func (c *checker) needsTime(what string, st *stepDecl, e *env) {
 	o := e.src.out
 	switch {
 	case e.src.time >= 0:
 		e.src.root.cols[e.src.time].used = true
 	case o == nil && e.src.decl.timeField == nil:
-		c.add(st.at, "", "a window needs event time, and source %s (line %d) has no time:", e.src.decl.name, e.src.decl.at.line)
+		c.add(st.at, "", "%s needs event time, and source %s (line %d) has no time:", what, e.src.decl.name, e.src.decl.at.line)
 	case o == nil: // its time is wrong, and reported
 	case o.kept:
-		c.add(st.at, "", "a window needs event time, and the rows of %s have none: its windows don't go by it", o.stream.name)
+		c.add(st.at, "", "%s needs event time, and the rows of %s have none: its windows don't go by it", what, o.stream.name)
+	case o.join != nil:
+		c.add(st.at, "give it a within", "%s needs event time, and the rows of a join within a batch have none", what)
 	default:
-		c.add(st.at, "", "a window needs event time, and the rows of a %s have none", o.stream.steps[o.step].op)
+		c.add(st.at, "", "%s needs event time, and the rows of a %s have none", what, o.stream.steps[o.step].op)
 	}
 }
 

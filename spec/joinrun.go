@@ -1,0 +1,213 @@
+package spec
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/vec"
+	"github.com/tridentd/tridentd/internal/windowop"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// joinSender sends the rows of one task to a join: in the order of their records, also where several ways through the streams lead
+// there; those of one record way by way.
+type joinSender struct {
+	t      *task
+	out    *output
+	runs   []*joinRun
+	rows   valueList // the heads are the deltas
+	mark   int64     // the watermark by which rows are late
+	deltas *plan.Deltas
+}
+
+// joinRun takes the rows that reach a side of a join on one way through the streams, in one task.
+type joinRun struct {
+	s     *joinSender
+	f     *frameRun
+	side  *joinSide
+	way   int
+	keys  []*vec.Column
+	cols  []*vec.Column // of the fields that are sent on; nil: null
+	times *vec.Column   // event times of the records; nil for a join within a batch
+	wire  []byte
+}
+
+// sender returns the task's sender for a join.
+func (t *task) sender(o *output) *joinSender {
+	for _, s := range t.senders {
+		if s.out == o {
+			return s
+		}
+	}
+	s := &joinSender{t: t, out: o}
+	t.senders = append(t.senders, s)
+	return s
+}
+
+func (t *task) newJoinRun(side *joinSide) *joinRun {
+	f := t.frame(side.env.frame)
+	r := &joinRun{s: t.sender(side.out), f: f, side: side}
+	r.way = len(r.s.runs)
+	r.s.runs = append(r.s.runs, r)
+	for _, k := range side.keys {
+		r.keys = append(r.keys, f.rows.Cols[k])
+	}
+	for _, i := range side.out.carries(side.side) {
+		var col *vec.Column
+		if k := side.cols[i]; k >= 0 {
+			col = f.rows.Cols[k]
+		}
+		r.cols = append(r.cols, col)
+	}
+	if side.out.join.timed {
+		r.times = t.root.rows.Cols[t.src.time]
+	}
+	return r
+}
+
+func (s *joinSender) begin(tc *plan.TaskContext) {
+	s.rows.reset()
+	s.deltas = tc.Out[s.out.index]
+	s.mark = txstate.NoTime
+	if !s.out.join.timed || s.t.src.out != nil {
+		return // what windows and joins have made is never late
+	}
+	s.mark = math.MaxInt64
+	for _, i := range s.out.timeSources {
+		s.mark = min(s.mark, tc.Watermarks[i])
+	}
+}
+
+// run takes rows of the frame that the way ends in.
+func (r *joinRun) run(sel []int32) {
+	s, v := r.s, &r.s.rows
+	for _, i := range sel {
+		rec := r.f.records[i]
+		var at int64
+		if r.times != nil {
+			if at = r.times.Int[rec]; at < s.mark {
+				s.t.reject(rec, plan.RejectLate, r.side.label, fmt.Sprintf("event time %s lies before the watermark %s", nanoText(at), nanoText(s.mark)))
+				continue
+			}
+		}
+		for _, c := range r.keys {
+			v.keys = appendKey(v.keys, c, int(i))
+		}
+		r.wire = r.wire[:0]
+		for _, c := range r.cols {
+			if c == nil {
+				r.wire = value.AppendBinary(r.wire, value.Value{})
+			} else {
+				r.wire = value.AppendBinary(r.wire, c.Value(int(i)))
+			}
+		}
+		if r.times != nil {
+			v.heads = windowop.AppendJoinDelta(v.heads, r.side.side, at, r.wire)
+		} else {
+			v.heads = binary.AppendUvarint(append(v.heads, byte(r.side.side)), uint64(len(r.wire)))
+			v.heads = append(v.heads, r.wire...)
+		}
+		v.rows = append(v.rows, listed{keyEnd: len(v.keys), headEnd: len(v.heads), offset: s.t.recs[rec].Offset, way: r.way})
+	}
+}
+
+func (s *joinSender) end() error {
+	v := &s.rows
+	v.order = v.order[:0]
+	for n := range v.rows {
+		v.order = append(v.order, n)
+	}
+	if len(s.runs) > 1 {
+		slices.SortStableFunc(v.order, func(a, b int) int {
+			return cmp.Or(cmp.Compare(v.rows[a].offset, v.rows[b].offset), cmp.Compare(v.rows[a].way, v.rows[b].way))
+		})
+	}
+	for _, n := range v.order {
+		if err := s.deltas.Add(v.key(n), v.head(n)); err != nil {
+			return batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, "join of stream "+s.out.stream.name, err, "lower batch.max_records")
+		}
+	}
+	return nil
+}
+
+var errGroupCutOff = errors.New("a group of rows is cut off")
+
+// joinReader makes the rows of a join in one shard.
+type joinReader struct {
+	o       *output
+	carried [2][]int
+	rows    [2][][]byte
+	vals    []value.Value // by field
+}
+
+func newJoinReader(o *output) *joinReader {
+	return &joinReader{o: o, carried: [2][]int{o.carries(0), o.carries(1)}, vals: make([]value.Value, len(o.join.fields))}
+}
+
+// read calls row for each joined row of what has come for a key.
+func (r *joinReader) read(b []byte, row func(vals []value.Value, at int64) error) error {
+	if r.o.join.timed {
+		j, err := windowop.ReadJoined(b)
+		if err != nil {
+			return err
+		}
+		return r.send(j, row)
+	}
+	r.rows[0], r.rows[1] = r.rows[0][:0], r.rows[1][:0]
+	for rest := b; len(rest) > 0; {
+		side := rest[0]
+		n, w := binary.Uvarint(rest[1:])
+		if side > 1 || w <= 0 || n > uint64(len(rest)-1-w) {
+			return errGroupCutOff
+		}
+		wire := rest[1+w : 1+w+int(n)]
+		rest = rest[1+w+int(n):]
+		r.rows[side] = append(r.rows[side], wire)
+		if !r.o.join.pairs {
+			continue
+		}
+		for _, other := range r.rows[1-side] {
+			j := windowop.Joined{Has: [2]bool{true, true}}
+			j.Rows[side], j.Rows[1-side] = wire, other
+			if err := r.send(j, row); err != nil {
+				return err
+			}
+		}
+	}
+	for side, alone := range r.o.join.alone {
+		if !alone || len(r.rows[1-side]) > 0 {
+			continue
+		}
+		for _, wire := range r.rows[side] {
+			j := windowop.Joined{}
+			j.Has[side], j.Rows[side] = true, wire
+			if err := r.send(j, row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *joinReader) send(j windowop.Joined, row func(vals []value.Value, at int64) error) error {
+	clear(r.vals)
+	for side, b := range j.Rows {
+		if !j.Has[side] {
+			continue
+		}
+		for _, i := range r.carried[side] {
+			var err error
+			if r.vals[i], b, err = value.DecodeBinary(b); err != nil {
+				return err
+			}
+		}
+	}
+	return row(r.vals, j.Time)
+}
