@@ -1,0 +1,85 @@
+// Command orders is the pipeline of orders.yaml, beside this file, in Go. It has all of tridentd's commands; run it in this
+// folder:
+//
+//	go run . run --until caught-up
+//	go run . query unpaid
+package main
+
+import (
+	"time"
+
+	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/daemon"
+	"github.com/tridentd/tridentd/decimal"
+	"github.com/tridentd/tridentd/emitter/file"
+	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/window"
+)
+
+// Order is one line of data/orders.jsonl.
+type Order struct {
+	ID, Customer string
+	Amount       decimal.Decimal
+	PlacedAt     time.Time
+}
+
+// Payment is one line of data/payments.jsonl.
+type Payment struct {
+	Order  string
+	PaidAt time.Time
+}
+
+// Sale is an order with its payment.
+type Sale struct {
+	Amount  decimal.Decimal
+	Seconds int64 // from the order to its payment
+}
+
+// Unpaid is a row of the state unpaid.
+type Unpaid struct {
+	Orders agg.Counter
+	Amount agg.Sum[decimal.Decimal]
+}
+
+// Paid is a row of the state paid.
+type Paid struct {
+	Orders  agg.Counter
+	Amount  agg.Sum[decimal.Decimal]
+	Slowest agg.Max[int64]
+}
+
+const day = 24 * time.Hour
+
+func orderID(o Order) string { return o.ID }
+
+func orderOf(p Payment) string { return p.Order }
+
+// Orders finds which orders weren't paid within a day, by customer, and sums up those that were, by day.
+func Orders() *engine.Pipeline {
+	p := engine.New("orders")
+	orders := engine.From(p, "orders", file.Paths("data/orders.jsonl"), codec.JSON[Order]()).
+		EventTime(func(o Order) time.Time { return o.PlacedAt }, 10*time.Minute)
+	payments := engine.From(p, "payments", file.Paths("data/payments.jsonl"), codec.JSON[Payment]()).
+		EventTime(func(x Payment) time.Time { return x.PaidAt }, 10*time.Minute)
+
+	unpaid := engine.AntiJoin(orders, payments, day, orderID, orderOf).Name("not_paid")
+	engine.Aggregate(engine.GroupBy(unpaid, func(o Order) string { return o.Customer }, "customer"), "unpaid",
+		agg.Fields(func(u *Unpaid, o Order) {
+			u.Orders.Inc()
+			u.Amount.Add(o.Amount)
+		}))
+
+	sales := engine.Join(orders, payments, day, orderID, orderOf, func(o Order, x Payment) Sale {
+		return Sale{Amount: o.Amount, Seconds: int64(x.PaidAt.Sub(o.PlacedAt) / time.Second)}
+	}).Name("sales")
+	engine.Aggregate(engine.GroupByWindow(sales, window.Tumbling(day), func(Sale) bool { return true }, "all"), "paid",
+		agg.Fields(func(d *Paid, s Sale) {
+			d.Orders.Inc()
+			d.Amount.Add(s.Amount)
+			d.Slowest.Add(s.Seconds)
+		}))
+	return p
+}
+
+func main() { daemon.Main(Orders()) }
