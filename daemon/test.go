@@ -106,8 +106,13 @@ type testReport struct {
 }
 
 var testColumns = []state.Column{
-	{Name: "test", Type: "string"}, {Name: "place", Type: "string"}, {Name: "passed", Type: "bool"},
-	{Name: "batches", Type: "int"}, {Name: "records", Type: "int"}, {Name: "seconds", Type: "float"}, {Name: "failures", Type: "list"},
+	{Name: "test", Type: "string"},
+	{Name: "place", Type: "string"},
+	{Name: "passed", Type: "bool"},
+	{Name: "batches", Type: "int"},
+	{Name: "records", Type: "int"},
+	{Name: "seconds", Type: "float"},
+	{Name: "failures", Type: "list"},
 }
 
 func newTestReport(a *app, format string) *testReport {

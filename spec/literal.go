@@ -1,8 +1,6 @@
 package spec
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -153,13 +151,4 @@ func (l *Literal) number(text string) {
 	}
 }
 
-// fieldsOf reports fields that a mapping may not have.
-func (p *treeParser) fieldsOf(l *Literal, what string, known ...string) {
-	for _, k := range l.Keys {
-		if !slices.Contains(known, k) {
-			p.add(l.Fields[k].keyAt, nearest(k, known), "%s has no %s", what, strconv.Quote(k))
-		}
-	}
-}
-
-func (l *Literal) String() string { return fmt.Sprintf("%s", l.AppendJSON(nil)) }
+func (l *Literal) String() string { return string(l.AppendJSON(nil)) }

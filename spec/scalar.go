@@ -193,7 +193,7 @@ func (p *treeParser) typed(n *node) (err error) {
 		if strings.TrimSpace(n.text) == "" {
 			return errors.New("the expression is empty")
 		}
-	case kindString, kindList, kindMap, kindObject:
+	case kindString, kindList, kindMap, kindObject, kindValue:
 	}
 	return nil
 }

@@ -22,8 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/engine"
@@ -110,7 +108,7 @@ func Try(t testing.TB, p *engine.Pipeline, in ...Input) (*Result, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := rerun.OpenStore(t.Context(), w.plan, vfs.NewMem())
+	db, err := rerun.OpenMemory(t.Context(), w.plan)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,8 +131,7 @@ var table = map[string]rule{
 		clients: []string{hclog, xxhash, yaml, lz, "github.com/invopop/jsonschema"},
 	},
 	"spec/spectest": {
-		ours:    []string{"spec", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun"},
-		clients: []string{pebble + "/vfs"},
+		ours: []string{"spec", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun"},
 	},
 	"server":       {ours: []string{"engine", "replay", "state", "txstate"}, clients: []string{hclog, "github.com/prometheus/client_golang"}},
 	"daemon":       {any: true},

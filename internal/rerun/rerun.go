@@ -96,6 +96,11 @@ func OpenStore(ctx context.Context, pl *plan.Plan, fs vfs.FS) (*pebblestate.DB, 
 	})
 }
 
+// OpenMemory makes an empty store of a pipeline in memory.
+func OpenMemory(ctx context.Context, pl *plan.Plan) (*pebblestate.DB, error) {
+	return OpenStore(ctx, pl, vfs.NewMem())
+}
+
 // Build makes the pipeline anew, so that what its functions keep for themselves begins anew, too.
 type Build func() (*plan.Plan, error)
 

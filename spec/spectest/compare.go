@@ -40,9 +40,6 @@ func (r *run) compare(ctx context.Context, txid batch.Txid, snap *pebblestate.Sn
 	return failures, err
 }
 
-// row is a row that is there, or one that is expected, by the columns of its table; nil where it says nothing of a column.
-type row []*value.Value
-
 func (r *run) compareState(ctx context.Context, txid batch.Txid, snap *pebblestate.Snapshot, name string, want *spec.Literal) (string, error) {
 	schema, err := query.Schema(snap, name)
 	if err != nil {
@@ -113,8 +110,14 @@ const rejectedRows = "rejected"
 
 // rejectedColumns are what a test may ask of a row that was turned away.
 var rejectedColumns = []state.Column{
-	{Name: "source", Type: "string"}, {Name: "partition", Type: "int"}, {Name: "offset", Type: "int"}, {Name: "kind", Type: "string"},
-	{Name: "step", Type: "string"}, {Name: "cause", Type: "string"}, {Name: "key", Type: "string"}, {Name: "value", Type: "string"},
+	{Name: "source", Type: "string"},
+	{Name: "partition", Type: "int"},
+	{Name: "offset", Type: "int"},
+	{Name: "kind", Type: "string"},
+	{Name: "step", Type: "string"},
+	{Name: "cause", Type: "string"},
+	{Name: "key", Type: "string"},
+	{Name: "value", Type: "string"},
 }
 
 // compareRejected compares the rows one by one, in the order in which they are kept.

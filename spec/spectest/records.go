@@ -94,10 +94,11 @@ func (w *writer) text(l *spec.Literal, what string) ([]byte, error) {
 	switch l.Kind {
 	case spec.LiteralNull:
 		return nil, nil
-	case spec.LiteralList, spec.LiteralMap:
+	case spec.LiteralText, spec.LiteralNumber, spec.LiteralBool:
+		return []byte(l.Text), nil
+	default:
 		return nil, w.test.ProblemAt(l, "", "%s: %s is a text, not %s", w.what, what, l.Kind)
 	}
-	return []byte(l.Text), nil
 }
 
 // value writes a record's value as the source decodes it. A text is the value as it is.

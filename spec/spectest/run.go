@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
@@ -136,7 +134,7 @@ func (r *run) run(ctx context.Context, out *Outcome) (err error) {
 	if err != nil {
 		return err
 	}
-	db, err := rerun.OpenStore(ctx, pl, vfs.NewMem())
+	db, err := rerun.OpenMemory(ctx, pl)
 	if err != nil {
 		return err
 	}
