@@ -166,7 +166,7 @@ func (c *checker) joinSide(o *output, side int, st *stepDecl, e *env) *joinSide 
 		}
 		k, ok := merged(o.keys[i].Kind, f.Type.Kind)
 		if !ok {
-			c.add(n.at, "convert one of them by a set step, or declare them alike in types", "%s is %s, and what it must equal %s", n.text, typeText(f.Type), typeText(o.keys[i]))
+			c.add(n.at, "convert one of them by a set step, or declare them alike in types", "%s is %s, and %s, which it must equal, %s", n.text, typeText(f.Type), pair[1-side].text, typeText(o.keys[i]))
 		} else if k != o.keys[i].Kind {
 			o.keys[i], o.schema.Key[i].Type = expr.Any, vec.Any.String()
 		}

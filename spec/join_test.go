@@ -174,6 +174,25 @@ func TestJoinInABatch(t *testing.T) {
 	enginetest.Deterministic(t, build, in...)
 }
 
+// Null keys meet each other, and -0 meets 0; a number doesn't meet its text. Case G25.
+func TestJoinKeys(t *testing.T) {
+	build := joining(t, "0s", `
+  pairs:
+    from: notes
+    steps:
+      - join: {with: payments, on: {of: order, k: k}, as: p}
+      - set: {o: text, p: p.by}
+      - group_by: [o, p]
+      - aggregate: {n: count()}
+`)
+	in := []enginetest.Input{{
+		"notes":    {`{"text":"null"}`, `{"text":"zero","of":0.0,"k":1}`, `{"text":"number","of":7,"k":1}`},
+		"payments": {`{"by":"none","paid_at":"2025-01-01T00:00:00Z"}`, `{"by":"minus","order":-0.0,"k":1,"paid_at":"2025-01-01T00:00:00Z"}`, `{"by":"text","order":"7","k":1,"paid_at":"2025-01-01T00:00:00Z"}`},
+	}}
+	r := enginetest.Run(t, build(), in...)
+	wantRows[joinedRow](t, r, "pairs", "null none", "zero minus")
+}
+
 // The rows of a join can be joined and put into windows; what is joined may itself be rows of an aggregate, and of several streams.
 func TestJoinsOneBehindTheOther(t *testing.T) {
 	build := joining(t, "1m", `
@@ -259,7 +278,7 @@ func TestJoinsThatCannotBe(t *testing.T) {
 		"{with: payments, on: {id: order}}":                                        "join needs as",
 		"{with: payments, kind: anti, on: {id: order}, as: p}":                     "leave it out",
 		"{with: payments, on: {idd: paid_at}, as: p}":                              "",
-		"{with: payments, on: {id: paid_at}, as: p}":                               "paid_at is a timestamp, and what it must equal a string",
+		"{with: payments, on: {id: paid_at}, as: p}":                               "paid_at is a timestamp, and id, which it must equal, a string",
 		"{with: notes, on: {id: order}, within: 1h, as: p}":                        "a join within a duration needs event time, and source notes",
 		"{with: payments, kind: outer, on: {id: order}, as: p}":                    "outer",
 		"{with: payments, on: {id: order}, within: -1h, as: p}":                    "-1h",
