@@ -98,6 +98,7 @@ func (w Windows) Validate() error {
 			return errors.New("sessions begin with their values: they have no offset, no zone and no other clock")
 		}
 		return nil
+	case OfTime:
 	}
 	every := w.size
 	switch {
