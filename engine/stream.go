@@ -36,6 +36,11 @@ func (s Stream[T]) to(f func(b *builder) push[T]) { s.n.outs = append(s.n.outs, 
 // SourceOption is a setting of one source.
 type SourceOption func(*sourceDef)
 
+// LoadFirst makes all other sources wait until this one has been read to the end that it has when the pipeline is first started: a
+// table is complete before what is looked up in it begins. A run that ends while it loads goes on from where it was, up to the end at that time.
+// Later runs don't wait.
+func LoadFirst(s *sourceDef) { s.plan.LoadFirst = true }
+
 // From begins a stream: id names the source in ledger, metrics and errors, and keeps its offsets apart from those of
 // other sources that read the same data.
 func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T], opts ...SourceOption) Stream[T] {
@@ -84,6 +89,9 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 	}
 	p.sources = append(p.sources, def)
 	p.describe("source %s: %s, decode %s", id, def.desc, def.decode)
+	if def.plan.LoadFirst {
+		p.describe("  loaded before others begin")
+	}
 	return Stream[T]{p: p, n: n, sources: []*sourceDef{def}, root: def, trail: &trail{source: def}, at: []*int{&def.plan.Parallel}}
 }
 

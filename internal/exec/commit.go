@@ -178,6 +178,9 @@ func (x *Executor) Success(b *batch.Batch) {
 	if x.cfg.OnCommit != nil {
 		x.cfg.OnCommit(f.entry)
 	}
+	if x.loads {
+		x.signal() // what waits for a source to be loaded may go on
+	}
 	x.mu.Lock()
 	x.release(f)
 	x.mu.Unlock()

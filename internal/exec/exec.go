@@ -92,6 +92,7 @@ type Executor struct {
 	outs     outPool
 	windowed bool
 	timed    bool
+	loads    bool // a source is loaded first
 	// The policy of later stages, whose rows come of several sources: a bad one is skipped only if each of the sources
 	// skips its own.
 	onBad plan.OnBad
@@ -100,6 +101,8 @@ type Executor struct {
 	targets []*target // as Plan.Sinks; empty without Config.Deliver
 	// By source: partitions that appeared and whose starts aren't durable yet. Only Plan works on it.
 	appeared [][]batch.Position
+	// By source that is being loaded: the ends up to which others wait. Only Open and Plan work on it.
+	loading map[string]map[batch.Partition]int64
 
 	mu      sync.Mutex
 	cursors map[batch.Partition]*cursor
@@ -188,7 +191,7 @@ func New(cfg Config) *Executor {
 		if s.Parallel > 0 {
 			x.tasks[i].slots = make(chan struct{}, s.Parallel)
 		}
-		x.timed = x.timed || s.Time != nil
+		x.timed, x.loads = x.timed || s.Time != nil, x.loads || s.LoadFirst
 		if s.OnBad == plan.Stop {
 			x.onBad = plan.Stop
 		}
@@ -253,6 +256,15 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 		x.pumps.Go(func() { x.pump(pump, em) })
 	}
 	x.warnUnlisted(snap.Positions)
+	loaded := map[string]bool{}
+	for _, p := range snap.Positions {
+		if p.Partition == loadedMark(p.Source) {
+			loaded[p.Source] = true
+		}
+	}
+	if err := x.beginLoading(ctx, loaded); err != nil {
+		return snap, x.located(err, 0)
+	}
 	x.signal()
 	return snap, nil
 }

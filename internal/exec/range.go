@@ -28,6 +28,9 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 		}
 		x.appeared[i] = nil
 	}
+	if err := x.finishLoading(ctx); err != nil {
+		return false, x.located(err, b.Txid)
+	}
 	x.mu.Lock()
 	x.asked = b.Time
 	x.mu.Unlock()
@@ -121,6 +124,9 @@ func (x *Executor) planRanges(b *batch.Batch) {
 	limit := emitter.Limit{Records: records, Bytes: max(bytes/int64(pending)/int64(max(active, 1)), 1)}
 	for _, em := range x.emitters {
 		n := 0
+		if x.holds(em.ID()) {
+			continue
+		}
 		parts := em.Partitions()
 		for _, p := range parts {
 			x.mu.Lock()

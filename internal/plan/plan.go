@@ -136,7 +136,9 @@ type Source struct {
 	Open    func(env Env) (emitter.Emitter, error)
 	NewTask func() Task
 	OnBad   OnBad
-	Time    *EventTime // nil: the source has no event time
+	// LoadFirst: other sources wait until this one has been read to the end that it has when it is first opened.
+	LoadFirst bool
+	Time      *EventTime // nil: the source has no event time
 	// Parallel bounds how many of its partitions are worked on at once; 0: as many as there are procs. No result depends on it.
 	Parallel int
 	// Mirror makes what is told the source's committed positions; nil: nothing is. It contacts nobody.
