@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tridentd/tridentd/bench/workload"
 )
@@ -20,6 +22,8 @@ const (
 	tick = 10 * time.Millisecond
 	// variety is how many different record batches are prepared for each partition.
 	variety = 16
+	// inFlight is how many requests may wait for their answers before the pace falls behind.
+	inFlight = 16
 )
 
 // pace sends s.Records records at an even rate: every tick one request with one record batch for each partition. The
@@ -46,23 +50,41 @@ func pace(ctx context.Context, cl *kgo.Client, s workload.Spec, topic string, ra
 		}
 		requests[i] = request(topic, id, values)
 	}
-	began, said := time.Now(), time.Time{}
 	interval := time.Duration(float64(perRequest) / float64(rate) * float64(time.Second))
-	var acked int64
-	for i := 0; acked < s.Records; i++ {
+	out := &pacer{said: time.Now()}
+	flight, ctx := errgroup.WithContext(ctx)
+	flight.SetLimit(inFlight)
+	began := time.Now()
+	for i := 0; int64(i)*perRequest < s.Records && ctx.Err() == nil; i++ {
 		if wait := time.Until(began.Add(time.Duration(i) * interval)); wait > 0 {
 			time.Sleep(wait)
 		}
-		if err := send(ctx, broker, requests[i%variety]); err != nil {
-			return err
-		}
-		acked += perRequest
-		if now := time.Now(); now.Sub(said) >= 100*time.Millisecond || acked >= s.Records {
-			said = now
-			fmt.Printf("SENT %d %d\n", now.UnixMilli(), acked)
-		}
+		flight.Go(func() error {
+			if err := send(ctx, broker, requests[i%variety]); err != nil {
+				return err
+			}
+			out.acknowledged(perRequest, s.Records)
+			return nil
+		})
 	}
-	return nil
+	return flight.Wait()
+}
+
+// pacer says how many records have been acknowledged.
+type pacer struct {
+	mu    sync.Mutex
+	acked int64
+	said  time.Time
+}
+
+func (p *pacer) acknowledged(n, last int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.acked += n
+	if now := time.Now(); now.Sub(p.said) >= 100*time.Millisecond || p.acked >= last {
+		p.said = now
+		fmt.Printf("SENT %d %d\n", now.UnixMilli(), p.acked)
+	}
 }
 
 // lookup finds the topic's id, and the broker that leads all its partitions.

@@ -28,8 +28,20 @@ func (b *bench) liveTopic(ctx context.Context, name string, partitions int32) (t
 	defer cl.Close()
 	b.runs++
 	topic = fmt.Sprintf("bench-%s-%d-%d", name, os.Getpid(), b.runs)
-	if _, err := kadm.NewClient(cl).CreateTopic(ctx, partitions, 1, nil, topic); err != nil {
+	adm := kadm.NewClient(cl)
+	if _, err := adm.CreateTopic(ctx, partitions, 1, nil, topic); err != nil {
 		return "", nil, fmt.Errorf("topic %s: %w", topic, err)
+	}
+	for { // the broker hears of it a little later
+		ends, err := adm.ListEndOffsets(ctx, topic)
+		if err == nil && ends.Error() == nil && len(ends[topic]) == int(partitions) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return "", nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 	return topic, func() error { return b.dropTopics(context.WithoutCancel(ctx), topic) }, nil
 }

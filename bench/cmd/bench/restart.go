@@ -7,30 +7,28 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-
-	"github.com/tridentd/tridentd/bench/workload"
 )
 
 // restart fills a state with many keys, then starts on it again and again, with a few new records waiting, and takes the time from the
 // process' start to its first commit.
 func restart(ctx context.Context, b *bench) (err error) {
 	b.say("\nrestart with %d keys", b.keys)
-	s := workload.Spec{Kind: workload.Views, Records: b.keys, Partitions: 4, Users: b.keys, Uniform: true}
-	if _, _, err := b.load(ctx, s); err != nil {
+	topic, remove, err := b.liveTopic(ctx, "restart", 4)
+	if err != nil {
 		return err
 	}
-	topic := s.Topic()
-	defer func() { // it holds more than its name says
-		delete(b.loaded, topic)
-		err = errors.Join(err, b.dropTopics(context.WithoutCancel(ctx), topic))
-	}()
+	defer func() { err = errors.Join(err, remove()) }()
+	load := []string{"-brokers", b.kafka.address, "-topic", topic, "-users", fmt.Sprint(b.keys), "-uniform", "-more", "-n"}
+	if out, err := exec.CommandContext(ctx, b.bin("load"), append(load, fmt.Sprint(b.keys))...).CombinedOutput(); err != nil {
+		return fmt.Errorf("loading: %w\n%s", err, out)
+	}
 	dir := filepath.Join(b.dir, fmt.Sprintf("restart-%d", os.Getpid()))
 	defer os.RemoveAll(dir) //nolint:errcheck // only room on the disk is lost
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	ours := []string{b.bin("ours"), "-brokers", b.kafka.address, "-topic", topic, "-dir", filepath.Join(dir, "data")}
-	fill, err := b.start(ctx, filepath.Join(dir, "fill.log"), append(ours, "-n", fmt.Sprint(s.Records))...)
+	fill, err := b.start(ctx, filepath.Join(dir, "fill.log"), append(ours, "-n", fmt.Sprint(b.keys))...)
 	if err != nil {
 		return err
 	}
@@ -47,7 +45,7 @@ func restart(ctx context.Context, b *bench) (err error) {
 	var took []float64
 	disturbed := false
 	for range b.rounds {
-		more := exec.CommandContext(ctx, b.bin("load"), "-brokers", b.kafka.address, "-topic", topic, "-n", "1000", "-users", fmt.Sprint(b.keys), "-uniform", "-more")
+		more := exec.CommandContext(ctx, b.bin("load"), append(load, "1000")...)
 		if out, err := more.CombinedOutput(); err != nil {
 			return fmt.Errorf("adding records: %w\n%s", err, out)
 		}
