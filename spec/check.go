@@ -19,6 +19,7 @@ type branch struct {
 	ops      []op
 	leaf     *leaf
 	join     *joinSide // instead: the side of a join that its rows go to
+	sink     *sinkEnd  // of a branch that is no stream
 	children []*branch
 }
 
@@ -214,7 +215,8 @@ type checker struct {
 	sources []*source
 	statics []*static
 	outputs []*output
-	dotted  []string // all names with a dot that any expression uses
+	targets []targetDecl // as model.sinks
+	dotted  []string     // all names with a dot that any expression uses
 	// mirrored is what sources write besides the store, and which source it is.
 	mirrored map[string]string
 }
@@ -232,6 +234,16 @@ func (c *checker) check() {
 			}
 		}
 		c.outputs = append(c.outputs, c.outputsOf(s)...)
+	}
+	for _, s := range c.m.sinks {
+		if s.key != nil {
+			c.noteDotted(s.key.e)
+		}
+		for _, f := range s.fields {
+			if strings.Contains(f.text, ".") && !slices.Contains(c.dotted, f.text) {
+				c.dotted = append(c.dotted, f.text)
+			}
+		}
 	}
 	// An exchange is fed by those before it.
 	slices.SortStableFunc(c.outputs, func(a, b *output) int { return a.depth - b.depth })
@@ -276,7 +288,7 @@ func (c *checker) check() {
 	}
 	for _, s := range c.m.streams {
 		if !s.aggregates() && !c.used(s.name) && len(c.list) == 0 {
-			c.add(s.at, "end it in an aggregate", "stream %s ends in no state and no other stream begins at it", s.name)
+			c.add(s.at, "end it in an aggregate, or name it under sinks", "stream %s ends in no state, and no other stream or sink begins at it", s.name)
 		}
 	}
 }
@@ -366,7 +378,9 @@ func (c *checker) used(stream string) bool {
 			}
 		}
 	}
-	return false
+	return slices.ContainsFunc(c.m.sinks, func(s *sinkDecl) bool {
+		return slices.ContainsFunc(s.from, func(f *node) bool { return f.text == stream })
+	})
 }
 
 func (c *checker) noteDotted(x *expr.Expr) {
@@ -465,6 +479,11 @@ func (c *checker) consumers(name string, at *env, way map[string]bool) []*branch
 			all = append(all, c.branch(s, at.clone(), way, 0))
 			delete(way, s.name)
 			break
+		}
+	}
+	for i, s := range c.m.sinks {
+		if slices.ContainsFunc(s.from, func(f *node) bool { return f.text == name }) {
+			all = append(all, c.sinkBranch(i, s, at.clone()))
 		}
 	}
 	return append(all, c.joining(name, at)...)

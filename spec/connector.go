@@ -86,57 +86,18 @@ func plain(src emitter.Surveyed, decode string) connector {
 }
 
 func (c *checker) connectKafka(d *sourceDecl) connector {
-	n, shared := d.settings, c.m.connections.get("kafka")
-	cfg := kafka.Config{
-		Topics: n.get("topics").texts(), Pattern: n.get("pattern").str(), Group: n.get("group").str(),
+	n := d.settings
+	cfg, from, ok := c.cluster(n, d.at, "source "+d.name)
+	if !ok {
+		return connector{}
 	}
+	cfg.Topics, cfg.Pattern, cfg.Group = n.get("topics").texts(), n.get("pattern").str(), n.get("group").str()
 	unmirrored := cfg.Group == noGroup
 	switch cfg.Group {
 	case noGroup:
 		cfg.Group = ""
 	case "":
 		cfg.Group = connect.DefaultGroup(c.m.name)
-	}
-	// A source that names its own brokers is another cluster: the shared one's secrets are not sent there.
-	from := shared
-	if n.has("brokers") {
-		from = n
-	} else if shared == nil {
-		c.add(d.at, "for example brokers: [\"${KAFKA_BROKERS}\"]", "source %s names no brokers, and there is no kafka under connections", d.name)
-		return connector{}
-	}
-	for _, b := range from.get("brokers").texts() {
-		for b := range strings.SplitSeq(b, ",") {
-			if b = strings.TrimSpace(b); b != "" {
-				cfg.Brokers = append(cfg.Brokers, b)
-			}
-		}
-	}
-	tls, sasl := from.get("tls"), from.get("sasl")
-	if v := n.get("tls"); v != nil {
-		tls = v
-	}
-	if v := n.get("sasl"); v != nil {
-		sasl = v
-	}
-	if tls != nil {
-		cfg.TLS = kafka.TLS{
-			Enabled: true, CAFile: tls.get("ca_file").str(), CertFile: tls.get("cert_file").str(), KeyFile: tls.get("key_file").str(),
-			ServerName: tls.get("server_name").str(), InsecureSkipVerify: tls.get("insecure_skip_verify") != nil && tls.get("insecure_skip_verify").yes,
-		}
-		if e := tls.get("enabled"); e != nil && !e.yes {
-			cfg.TLS = kafka.TLS{}
-		}
-	}
-	if sasl != nil {
-		cfg.SASL = kafka.SASL{
-			Mechanism: sasl.get("mechanism").str(), User: sasl.get("user").str(), Password: sasl.get("password").str(),
-			PasswordFile: sasl.get("password_file").str(), TokenFile: sasl.get("token_file").str(),
-			Principal: sasl.get("principal").str(), KeytabFile: sasl.get("keytab_file").str(), KRB5Conf: sasl.get("krb5_conf").str(),
-			Service: sasl.get("service").str(), DisableFAST: sasl.get("disable_fast") != nil && sasl.get("disable_fast").yes,
-			AccessKey: sasl.get("access_key").str(), SecretKey: sasl.get("secret_key").str(), SessionToken: sasl.get("session_token").str(),
-			CredentialsFile: sasl.get("credentials_file").str(), Profile: sasl.get("profile").str(),
-		}
 	}
 	if s := n.get("start"); s != nil {
 		start, err := kafka.ParseStart(s.text)
@@ -186,6 +147,53 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 	}
 	c.unshared(d, con.mirrored)
 	return con
+}
+
+// cluster takes the settings of a connection: those of n, which what is, or the shared ones. from is where the brokers are named.
+func (c *checker) cluster(n *node, at pos, what string) (cfg kafka.Config, from *node, ok bool) {
+	shared := c.m.connections.get("kafka")
+	// Whoever names brokers of its own is at another cluster: the shared one's secrets are not sent there.
+	from = shared
+	if n.has("brokers") {
+		from = n
+	} else if shared == nil {
+		c.add(at, "for example brokers: [\"${KAFKA_BROKERS}\"]", "%s names no brokers, and there is no kafka under connections", what)
+		return cfg, nil, false
+	}
+	for _, b := range from.get("brokers").texts() {
+		for b := range strings.SplitSeq(b, ",") {
+			if b = strings.TrimSpace(b); b != "" {
+				cfg.Brokers = append(cfg.Brokers, b)
+			}
+		}
+	}
+	tls, sasl := from.get("tls"), from.get("sasl")
+	if v := n.get("tls"); v != nil {
+		tls = v
+	}
+	if v := n.get("sasl"); v != nil {
+		sasl = v
+	}
+	if tls != nil {
+		cfg.TLS = kafka.TLS{
+			Enabled: true, CAFile: tls.get("ca_file").str(), CertFile: tls.get("cert_file").str(), KeyFile: tls.get("key_file").str(),
+			ServerName: tls.get("server_name").str(), InsecureSkipVerify: tls.get("insecure_skip_verify") != nil && tls.get("insecure_skip_verify").yes,
+		}
+		if e := tls.get("enabled"); e != nil && !e.yes {
+			cfg.TLS = kafka.TLS{}
+		}
+	}
+	if sasl != nil {
+		cfg.SASL = kafka.SASL{
+			Mechanism: sasl.get("mechanism").str(), User: sasl.get("user").str(), Password: sasl.get("password").str(),
+			PasswordFile: sasl.get("password_file").str(), TokenFile: sasl.get("token_file").str(),
+			Principal: sasl.get("principal").str(), KeytabFile: sasl.get("keytab_file").str(), KRB5Conf: sasl.get("krb5_conf").str(),
+			Service: sasl.get("service").str(), DisableFAST: sasl.get("disable_fast") != nil && sasl.get("disable_fast").yes,
+			AccessKey: sasl.get("access_key").str(), SecretKey: sasl.get("secret_key").str(), SessionToken: sasl.get("session_token").str(),
+			CredentialsFile: sasl.get("credentials_file").str(), Profile: sasl.get("profile").str(),
+		}
+	}
+	return cfg, from, true
 }
 
 // noGroup is the setting group of a source whose offsets are shown in no consumer group.

@@ -23,7 +23,7 @@ func grammar() *field {
 			{name: "sources", kind: kindMap, keys: kindName, required: true, doc: "Where records come from, by the names that streams refer to.", item: sourceField()},
 			{name: "states", kind: kindMap, keys: kindName, doc: "States that are not simply kept in the local database. A state that isn't declared here is.", item: stateField()},
 			{name: "streams", kind: kindMap, keys: kindName, required: true, doc: "What is done with the records, by the names of the streams.", item: streamField()},
-			{name: "sinks", later: true},
+			{name: "sinks", kind: kindMap, keys: kindName, doc: "Where rows go outside, each batch's whole and once, by the names that the targets know them by.", item: sinkField()},
 			testsField(),
 		},
 	}

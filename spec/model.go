@@ -25,6 +25,7 @@ type model struct {
 	sources     []*sourceDecl
 	statics     []*staticDecl
 	streams     []*streamDecl
+	sinks       []*sinkDecl
 	tests       []*Test
 	notes       []string
 }
@@ -212,6 +213,11 @@ func (b *modeler) build(root *node) *model {
 			m.streams = append(m.streams, b.stream(name, n.values[name]))
 		}
 	}
+	if n := root.get("sinks"); n != nil {
+		for _, name := range n.keys {
+			m.sinks = append(m.sinks, b.sink(name, n.values[name]))
+		}
+	}
 	b.resolve()
 	b.checkStates()
 	m.tests = b.tests(root.get("tests"))
@@ -219,6 +225,7 @@ func (b *modeler) build(root *node) *model {
 	slices.SortFunc(m.sources, func(a, b *sourceDecl) int { return strings.Compare(a.name, b.name) })
 	slices.SortFunc(m.statics, func(a, b *staticDecl) int { return strings.Compare(a.name, b.name) })
 	slices.SortFunc(m.streams, func(a, b *streamDecl) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(m.sinks, func(a, b *sinkDecl) int { return strings.Compare(a.name, b.name) })
 	return m
 }
 
@@ -495,19 +502,23 @@ func (b *modeler) resolve() {
 	for _, s := range b.m.streams {
 		all = append(all, b.lateNames(s)...)
 	}
-	for _, s := range b.m.streams {
-		for _, f := range s.references() {
-			up := b.m.before(f.text)
-			switch {
-			case b.m.source(f.text) != nil || slices.Contains(b.broken, f.text):
-			case up == nil:
-				hint := ""
-				if near, ok := names.Nearest(f.text, all); ok {
-					hint = "did you mean " + near + "?"
-				}
-				b.add(f.at, hint, "there is no source or stream %s", f.text)
+	known := func(from []*node) {
+		for _, f := range from {
+			if b.m.source(f.text) != nil || slices.Contains(b.broken, f.text) || b.m.before(f.text) != nil {
+				continue
 			}
+			hint := ""
+			if near, ok := names.Nearest(f.text, all); ok {
+				hint = "did you mean " + near + "?"
+			}
+			b.add(f.at, hint, "there is no source or stream %s", f.text)
 		}
+	}
+	for _, s := range b.m.streams {
+		known(s.references())
+	}
+	for _, s := range b.m.sinks {
+		known(s.from)
 	}
 	state := map[string]int{} // 1: on the way, 2: done
 	var walk func(s *streamDecl, path []string) bool
@@ -585,8 +596,8 @@ func (b *modeler) checkStates() {
 		}
 		owner[s.state] = s
 	}
-	if !kept && len(b.list) == 0 {
-		b.add(pos{}, "end a stream in an aggregate", "no stream keeps a state: the pipeline would do nothing")
+	if !kept && len(b.m.sinks) == 0 && len(b.list) == 0 {
+		b.add(pos{}, "end a stream in an aggregate, or add a sink", "no stream keeps a state, and there is no sink: the pipeline would do nothing")
 	}
 }
 

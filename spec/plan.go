@@ -99,6 +99,9 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		}
 		pl.Exchanges = append(pl.Exchanges, o.exchange())
 	}
+	for i := range p.m.sinks {
+		pl.Sinks = append(pl.Sinks, p.planSink(i))
+	}
 	for i, s := range p.c.statics {
 		pl.Statics = append(pl.Statics, &plan.Static{
 			Name: s.decl.name, Build: s.build, Open: p.opener(s.decl.name, p.tables[i]), Check: p.checker(p.tables[i]),
@@ -306,6 +309,9 @@ func (p *Pipeline) text() string {
 			fmt.Fprintf(&b, "  %s\n", st.text(s))
 		}
 	}
+	for i, s := range p.m.sinks {
+		fmt.Fprintf(&b, "sink %s: %s\n", s.name, s.text(p.c.targets[i].describe))
+	}
 	return b.String()
 }
 
@@ -432,6 +438,9 @@ func (p *Pipeline) lines() []string {
 			how += "; rows that change are sent on"
 		}
 		lines = append(lines, fmt.Sprintf("state %s: %s by %s; %s; %d shards", o.schema.Name, columnsText(o.schema.Values), columnsText(o.schema.Key), how, plan.DefaultShards))
+	}
+	for i, s := range p.m.sinks {
+		lines = append(lines, fmt.Sprintf("sink %s: %s; ranges are made durable before output leaves, batches commit one by one", s.name, s.text(p.c.targets[i].describe)))
 	}
 	if p.keeper != nil {
 		lines = append(lines, p.keeper.Describe(p.name))

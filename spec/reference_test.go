@@ -43,7 +43,7 @@ func TestGrammarIsDescribed(t *testing.T) {
 		if f.later {
 			return
 		}
-		if f.name != "" && f.doc == "" && f.name != "source" && f.name != "state" && f.name != "stream" && f.name != "step" {
+		if f.name != "" && f.doc == "" && f.name != "source" && f.name != "state" && f.name != "stream" && f.name != "step" && f.name != "sink" {
 			t.Errorf("%s has no description", path)
 		}
 		if f.doc != "" && !strings.HasSuffix(f.doc, ".") {
@@ -239,7 +239,8 @@ func TestSchema(t *testing.T) {
 		base + "batch: {max_records: 0}\n",
 		base + "batch: {interval: soon}\n",
 		base + "batch: {max_bytes: 1XB}\n",
-		base + "sinks: {}\n",
+		base + "dead_letters: {}\n",
+		base + "sinks: {k: {from: x}}\n",
 	} {
 		if check(bad) == "" {
 			t.Errorf("the schema takes\n%s", bad)

@@ -90,6 +90,9 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	for _, s := range c.statics {
 		p.tables = append(p.tables, c.connectStatic(s.decl))
 	}
+	for _, s := range m.sinks {
+		c.targets = append(c.targets, c.sinkTarget(s))
+	}
 	p.keeper = c.keeper(m.keeper)
 	if len(r.list) > 0 {
 		return nil, r.problems().asError()

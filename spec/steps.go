@@ -16,6 +16,7 @@ type branchRun struct {
 	ops      []stepRun
 	leaf     *leafRun
 	join     *joinRun
+	sink     *sinkRun
 	children []*branchRun
 }
 
@@ -36,6 +37,9 @@ func (t *task) newBranch(b *branch) *branchRun {
 	}
 	if b.join != nil {
 		r.join = t.newJoinRun(b.join)
+	}
+	if b.sink != nil {
+		r.sink = t.newSinkRun(b.sink)
 	}
 	for _, c := range b.children {
 		r.children = append(r.children, t.newBranch(c))
@@ -112,6 +116,9 @@ func (b *branchRun) run(sel []int32) {
 	}
 	if b.join != nil {
 		b.join.run(sel)
+	}
+	if b.sink != nil {
+		b.sink.run(sel)
 	}
 	for _, c := range b.children {
 		c.run(sel)

@@ -33,6 +33,7 @@ type task struct {
 	// combiners are those of the aggregates that the branches lead to.
 	combiners []*combiner
 	senders   []*joinSender
+	outlets   []*outlet // of the sinks that the branches lead to
 
 	tc     *plan.TaskContext
 	ctx    expr.Context
@@ -107,6 +108,9 @@ func (t *task) Begin(tc *plan.TaskContext) error {
 	for _, s := range t.senders {
 		s.begin(tc)
 	}
+	for _, o := range t.outlets {
+		o.begin(tc)
+	}
 	return nil
 }
 
@@ -152,6 +156,9 @@ func (t *task) rows(sel []int32) error {
 		}
 		for _, c := range t.combiners {
 			c.endBlock()
+		}
+		for _, o := range t.outlets {
+			o.endBlock()
 		}
 	}
 	if len(t.bad) == 0 {

@@ -1,0 +1,322 @@
+package spec
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	connect "github.com/tridentd/tridentd/connect/kafka"
+	"github.com/tridentd/tridentd/internal/expr"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/vec"
+	"github.com/tridentd/tridentd/sink"
+	"github.com/tridentd/tridentd/sink/filesink"
+	"github.com/tridentd/tridentd/sink/kafkasink"
+)
+
+func sinkField() *field {
+	return &field{name: "sink", kind: kindObject, fields: []*field{
+		{
+			name: "from", kind: kindList, required: true, item: &field{kind: kindName}, example: "from: unpaid",
+			doc: "The source or stream whose rows go there. A list merges them.",
+		},
+		{name: "kafka", kind: kindObject, operator: true, doc: "A topic of a Kafka cluster; each batch is one transaction.", fields: append(kafkaConnection(false),
+			&field{name: "topic", kind: kindString, required: true, doc: "The topic. It must exist."},
+			&field{name: "key", kind: kindExpr, def: "none", example: "key: id", doc: "The records' key, as text; null leaves a record without one. Without keys, the records of a batch go to one partition."},
+			&field{name: "compression", kind: kindEnum, enum: []string{"none", "gzip", "snappy", "lz4", "zstd"}, def: "none", doc: "How records are packed."},
+			&field{name: "transaction_timeout", kind: kindDuration, min: 1, def: "60s", doc: "After what the brokers give up a transaction whose producer is gone, and within which a batch must be sent."},
+			&field{name: "max_record_bytes", kind: kindSize, min: 1, def: "1,000,012 bytes", doc: "The largest record."},
+		)},
+		{name: "file", kind: kindObject, operator: true, doc: "Files in a folder: one for each batch, a row to a line.", fields: []*field{
+			{name: "dir", kind: kindString, required: true, example: "dir: archive", doc: "The folder; it is made if it isn't there. A relative one is relative to the pipeline's file."},
+		}},
+		{name: "encode", kind: kindEnum, enum: []string{"json"}, laterEnum: []string{"csv", "avro", "protobuf"}, def: "json", doc: "The form of a record's value. `json`: an object with the row's fields."},
+		{name: "fields", kind: kindList, item: &field{kind: kindRef}, def: "all that are known", example: "fields: [id, amount]", doc: "The fields to write, in this order. Without it, those that are declared, come of a file's header line, or were made by steps; of JSON documents without declared types they must be named."},
+	}}
+}
+
+// sinkDecl is one of `sinks`.
+type sinkDecl struct {
+	name      string
+	at        pos
+	from      []*node
+	connector string
+	settings  *node
+	key       *exprDecl
+	fields    []*node
+}
+
+func (b *modeler) sink(name string, n *node) *sinkDecl {
+	s := &sinkDecl{name: name, at: n.keyAt, fields: nil}
+	if f := n.get("from"); f != nil {
+		s.from = f.list
+	}
+	for i, f := range s.from {
+		if slices.ContainsFunc(s.from[:i], func(g *node) bool { return g.text == f.text }) {
+			b.add(f.at, "", "%s is listed twice", f.text)
+		}
+	}
+	if f := n.get("fields"); f != nil {
+		s.fields = f.list
+	}
+	s.connector, s.settings = n.operator()
+	if k := s.settings.get("key"); k != nil {
+		s.key = &b.exprs(nil, "key", k)[0]
+	}
+	return s
+}
+
+// text says what the sink does, without what has no effect on its output.
+func (s *sinkDecl) text(target string) string {
+	parts := []string{target, "json"}
+	if s.key != nil {
+		parts = append(parts, "key "+s.key.e.String())
+	}
+	if len(s.fields) > 0 {
+		parts = append(parts, "fields "+strings.Join((&node{list: s.fields}).texts(), ", "))
+	}
+	return strings.Join(parts, ", ") + ", from " + strings.Join(slices.Sorted(slices.Values((&node{list: s.from}).texts())), ", ")
+}
+
+func (s *sinkDecl) label() string { return "sink " + s.name }
+
+// targetDecl is what a sink writes to.
+type targetDecl struct {
+	describe string
+	open     func(pipeline, name string, env plan.Env) (sink.Sink, error)
+}
+
+// sinkTarget checks a sink's settings.
+func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
+	n := s.settings
+	switch s.connector {
+	case "file":
+		dir := n.get("dir").str()
+		return targetDecl{describe: "files", open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
+			at := dir
+			if !filepath.IsAbs(at) {
+				at = filepath.Join(env.Dir, at)
+			}
+			k, err := filesink.New(filesink.Config{Pipeline: pipeline, Sink: name, Dir: at, Logger: env.Logger})
+			if err != nil {
+				return nil, err
+			}
+			return k, nil
+		}}
+	case "kafka":
+		cluster, from, ok := c.cluster(n, s.at, "sink "+s.name)
+		if !ok || len(from.failed)+len(n.failed) > 0 {
+			return targetDecl{}
+		}
+		cfg := kafkasink.Config{Topic: n.get("topic").str(), Compression: n.get("compression").str()}
+		if t := n.get("transaction_timeout"); t != nil {
+			cfg.TransactionTimeout = t.dur
+		}
+		if m := n.get("max_record_bytes"); m != nil {
+			if m.num > 1<<30 {
+				c.add(m.at, "", "max_record_bytes is above 1GiB")
+				return targetDecl{}
+			}
+			cfg.MaxRecordBytes = int32(m.num)
+		}
+		// Making one checks the settings and contacts nobody.
+		probe, err := connect.NewSink(cluster, cfg, c.m.name, s.name, plan.Env{})
+		if err != nil {
+			msg, hint := err.Error(), ""
+			if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
+				msg, hint = e.Err.Error(), e.Remedy
+			}
+			c.add(n.keyAt, hint, "%s", msg)
+			return targetDecl{}
+		}
+		if err := probe.Close(context.Background()); err != nil {
+			panic("spec: a sink that was never claimed doesn't close: " + err.Error())
+		}
+		return targetDecl{describe: "kafka topic " + cfg.Topic, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
+			return connect.NewSink(cluster, cfg, pipeline, name, env)
+		}}
+	}
+	return targetDecl{}
+}
+
+// sinkEnd is the end of a branch at a sink.
+type sinkEnd struct {
+	index int // in Plan.Sinks
+	decl  *sinkDecl
+	frame *frame
+	scope *expr.Scope
+	names []string
+	cols  []int
+}
+
+// sinkBranch checks what a sink takes of the rows that reach it on one way.
+func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
+	end := &sinkEnd{index: index, decl: s, frame: e.frame}
+	b := &branch{sink: end}
+	take := func(name string) {
+		if f, ok := e.lookup(name); ok {
+			end.names, end.cols = append(end.names, name), append(end.cols, f.Index)
+		}
+	}
+	switch {
+	case len(s.fields) > 0:
+		for i, f := range s.fields {
+			switch {
+			case slices.ContainsFunc(s.fields[:i], func(g *node) bool { return g.text == f.text }):
+				c.add(f.at, "", "%s is listed twice", f.text)
+			default:
+				if _, ok := e.scope.Lookup(f.text); !ok {
+					c.add(f.at, nearest(f.text, firstNames(e.scope)), "there is no field %s here", f.text)
+					continue
+				}
+				take(f.text)
+			}
+		}
+	case e.open && e.src.decl != nil && len(e.src.decl.decode.types) == 0:
+		c.add(s.at, "fields: [a, b]", "sink %s: nothing says which fields the documents of %s have", s.name, e.src.decl.name)
+	default:
+		for _, name := range e.scope.Names() {
+			if !isMeta(name) {
+				take(name)
+			}
+		}
+		if len(end.names) == 0 {
+			c.add(s.at, "fields: [_offset]", "sink %s: the rows have no fields", s.name)
+		}
+	}
+	var xs []*expr.Expr
+	if s.key != nil {
+		if t, ok := c.typed(*s.key, e); ok && (t.Kind == vec.List) {
+			c.add(s.key.n.place(0), "", "a key is one value, this is %s", typeText(t))
+		}
+		xs = append(xs, s.key.e)
+	}
+	end.scope = e.freeze(xs...)
+	return b
+}
+
+// planSink makes a sink of a plan.
+func (p *Pipeline) planSink(i int) *plan.Sink {
+	s, target := p.m.sinks[i], p.c.targets[i]
+	return &plan.Sink{Name: s.name, Describe: s.text(target.describe), Open: func(env plan.Env) (sink.Sink, error) {
+		env.Dir = p.dir
+		return target.open(p.name, s.name, env)
+	}}
+}
+
+// outlet collects what one task has for one sink. Several ways through the streams may lead there: the rows of a block are brought into the
+// order of their records, those of one record into that of the ways, so that it doesn't show how records are cut into blocks.
+type outlet struct {
+	t     *task
+	index int
+	buf   *sink.Buffer
+	rows  []outletRow
+	arena []byte // of the block
+}
+
+type outletRow struct {
+	record int32
+	sink.Record
+}
+
+func (t *task) outlet(index int) *outlet {
+	for _, o := range t.outlets {
+		if o.index == index {
+			return o
+		}
+	}
+	o := &outlet{t: t, index: index}
+	t.outlets = append(t.outlets, o)
+	return o
+}
+
+func (o *outlet) begin(tc *plan.TaskContext) {
+	o.buf = &sink.Buffer{} // that of the batch before is still to be delivered
+	tc.Sinks[o.index] = o.buf
+}
+
+func (o *outlet) endBlock() {
+	slices.SortStableFunc(o.rows, func(a, b outletRow) int { return cmp.Compare(a.record, b.record) })
+	for i := range o.rows {
+		o.buf.Add(o.rows[i].Record)
+	}
+	clear(o.rows)
+	o.rows, o.arena = o.rows[:0], o.arena[:0]
+}
+
+// sinkRun writes the rows that reach a sink on one way, in one task.
+type sinkRun struct {
+	t     *task
+	f     *frameRun
+	end   *sinkEnd
+	out   *outlet
+	names [][]byte
+	cols  []*vec.Column
+	key   *expr.Program // nil: none
+	keys  vec.Column
+	times *vec.Column // event times of the records; nil if they have none
+}
+
+func (t *task) newSinkRun(e *sinkEnd) *sinkRun {
+	r := &sinkRun{t: t, f: t.frame(e.frame), end: e, out: t.outlet(e.index)}
+	for i, name := range e.names {
+		r.names = append(r.names, append(value.AppendJSON(nil, value.StringOf(name)), ':'))
+		r.cols = append(r.cols, r.f.rows.Cols[e.cols[i]])
+	}
+	if e.decl.key != nil {
+		r.key = compiled(expr.Compile(e.decl.key.e, e.scope))
+	}
+	if t.src.time >= 0 {
+		r.times = t.root.rows.Cols[t.src.time]
+	}
+	return r
+}
+
+func (r *sinkRun) run(sel []int32) {
+	if r.key != nil {
+		r.key.Eval(r.t.evaluates(r.f, r.end.decl.label()), &r.f.rows, sel, &r.keys)
+		sel = r.t.without(r.f, sel, r.end.decl.label())
+	}
+	o := r.out
+	for _, i := range sel {
+		row := outletRow{record: r.f.records[i], Record: sink.Record{Offset: r.f.offsets[i], Timestamp: sink.NoTimestamp}}
+		if r.times != nil {
+			row.Timestamp = r.times.Int[row.record] / int64(time.Millisecond)
+		}
+		at := len(o.arena)
+		if r.key != nil && !r.keys.IsNull(int(i)) {
+			o.arena = appendKeyText(o.arena, r.keys.Value(int(i)))
+			row.Key = o.arena[at:len(o.arena):len(o.arena)]
+			at = len(o.arena)
+		}
+		o.arena = append(o.arena, '{')
+		for k, c := range r.cols {
+			if k > 0 {
+				o.arena = append(o.arena, ',')
+			}
+			o.arena = append(o.arena, r.names[k]...)
+			if c.IsNull(int(i)) {
+				o.arena = append(o.arena, "null"...)
+				continue
+			}
+			o.arena = value.AppendJSON(o.arena, c.Value(int(i)))
+		}
+		o.arena = append(o.arena, '}')
+		row.Value = o.arena[at:len(o.arena):len(o.arena)]
+		o.rows = append(o.rows, row)
+	}
+}
+
+// appendKeyText appends a key as text: strings and bytes as they are.
+func appendKeyText(dst []byte, v value.Value) []byte {
+	if v.Kind() == value.Bytes {
+		return append(dst, v.Bytes()...)
+	}
+	return value.AppendText(dst, v)
+}

@@ -1,0 +1,138 @@
+package spec
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/sink"
+	"github.com/tridentd/tridentd/txstate"
+)
+
+// TestSinks runs a pipeline with files on both ends.
+func TestSinks(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "in.csv"), []byte("id,n\na,1\nb,x\nc,3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse("p.yaml", []byte(`
+pipeline: p
+sources:
+  s: {file: {paths: [in.csv]}, decode: csv}
+streams:
+  numbers:
+    from: s
+    steps:
+      - filter: n != "x"
+      - set:
+          twice: int(n) * 2
+          none: nil
+  counts:
+    from: s
+    steps:
+      - batch_aggregate: {rows: count()}
+sinks:
+  all: {from: numbers, file: {dir: out}}
+  some: {from: [numbers, s], fields: [n, id], file: {dir: out}}
+  totals: {from: counts, file: {dir: out}}
+`), Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := p.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Run(t.Context(), engine.Wrap(pl), engine.Options{DataDir: filepath.Join(dir, "data"), UntilCaughtUp: true}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"all":    `{"id":"a","n":"1","none":null,"twice":2}|{"id":"c","n":"3","none":null,"twice":6}`,
+		"some":   `{"n":"1","id":"a"}|{"n":"1","id":"a"}|{"n":"x","id":"b"}|{"n":"3","id":"c"}|{"n":"3","id":"c"}`,
+		"totals": `{"rows":3}`,
+	} {
+		b, err := os.ReadFile(filepath.Join(dir, "out", name+"-00000000000000000001.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ReplaceAll(strings.TrimSuffix(string(b), "\n"), "\n", "|"); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestSinkOutputWhateverTheChunks holds the output of several ways to one sink against that of other cuts into chunks.
+func TestSinkOutputWhateverTheChunks(t *testing.T) {
+	p, err := Parse("p.yaml", []byte(`
+pipeline: p
+sources:
+  s:
+    generate: {kind: users, seed: 1}
+    types: {user: string, n: int, at: timestamp}
+    time: {field: at}
+    on_bad_record: skip
+streams:
+  ones: {from: s, steps: [{filter: n % 2 == 1}]}
+  many:
+    from: s
+    steps:
+      - flat_map:
+          part: split(user, "")
+sinks:
+  out:
+    from: [many, ones, s]
+    fields: [user, n]
+    kafka:
+      brokers: ["b:9092"]
+      topic: t
+      key: user
+`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := p.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recs []batch.Record
+	for i := range 3 * blockRows {
+		recs = append(recs, batch.Record{Offset: int64(i), Value: fmt.Appendf(nil, `{"user":"u%d","n":%d,"at":"2026-01-01T00:00:%02dZ"}`, i%7, i, i%60)})
+	}
+	run := func(chunk int) []sink.Record {
+		task := pl.Sources[0].NewTask()
+		tc := &plan.TaskContext{
+			Batch: &batch.Batch{Txid: 1, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}, Partition: batch.Partition{Source: "s"}, EventTime: txstate.NoTime,
+			Future: time.Hour, Watermarks: []int64{txstate.NoTime}, Sinks: make([]*sink.Buffer, 1),
+		}
+		if err := task.Begin(tc); err != nil {
+			t.Fatal(err)
+		}
+		for c := range slices.Chunk(recs, chunk) {
+			if err := task.Process(&batch.Chunk{Records: c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := task.End(); err != nil {
+			t.Fatal(err)
+		}
+		return tc.Sinks[0].Records
+	}
+	want := run(len(recs))
+	first := want[0]
+	if len(want) != 3*blockRows*2+3*blockRows+3*blockRows/2 || string(first.Key) != "u0" || string(first.Value) != `{"user":"u0","n":0}` || first.Timestamp != time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
+		t.Fatalf("%d records, the first is %s: %s at %d", len(want), first.Key, first.Value, first.Timestamp)
+	}
+	for _, chunk := range []int{1, 7, blockRows + 1} {
+		if got := run(chunk); !reflect.DeepEqual(got, want) {
+			t.Errorf("in chunks of %d the output is another", chunk)
+		}
+	}
+}
