@@ -46,9 +46,6 @@ func (s *Sink) explain(err error) (kind batch.Kind, code batch.Code, text, remed
 		return permanent, batch.CodeTopicMissing, "the topic doesn't exist", "create the topic, or correct its name; a sink creates none"
 	case kerr.InvalidTopicException:
 		return permanent, batch.CodeConfiguration, "the brokers don't accept the topic's name", "name another topic"
-	case kerr.InvalidTransactionTimeout:
-		return permanent, batch.CodeConfiguration, fmt.Sprintf("the sink's transaction_timeout of %s is above the brokers' transaction.max.timeout.ms", s.cfg.TransactionTimeout),
-			"lower the sink's transaction_timeout, or raise the brokers' transaction.max.timeout.ms"
 	case kerr.TopicAuthorizationFailed:
 		return transient, batch.CodeUnauthorized, "this user may not write to the topic", "grant the user Write and Describe on the topic " + s.cfg.Topic
 	case kerr.GroupAuthorizationFailed:

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tridentd/tridentd/batch"
@@ -83,6 +86,9 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 	}
 	s.client = client
 	if _, _, err := client.ProducerID(ctx); err != nil {
+		if errors.Is(err, kerr.InvalidTransactionTimeout) {
+			err = s.tooLong(ctx, client, err)
+		}
 		return fail("claiming the transactional id", err)
 	}
 	p, err := s.fetch(ctx, client, true)
@@ -101,6 +107,31 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 	}
 	s.progress = p
 	return p, nil
+}
+
+// asking bounds a question whose answer makes an error clearer.
+const asking = 5 * time.Second
+
+// tooLong says which limit of the brokers the transaction's time limit is above.
+func (s *Sink) tooLong(ctx context.Context, client *kgo.Client, err error) error {
+	limit := "the brokers' transaction.max.timeout.ms"
+	const name = "transaction.max.timeout.ms"
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
+	defer cancel()
+	adm := kadm.NewClient(client)
+	brokers, cerr := adm.ListBrokers(ctx)
+	rs, derr := adm.DescribeBrokerConfigs(ctx, brokers.NodeIDs()...)
+	if cerr == nil && derr == nil {
+		for _, r := range rs {
+			for _, c := range r.Configs {
+				if ms, perr := strconv.ParseInt(c.MaybeValue(), 10, 64); c.Key == name && perr == nil {
+					limit = fmt.Sprintf("broker %s's %s of %s", r.Name, name, time.Duration(ms)*time.Millisecond)
+				}
+			}
+		}
+	}
+	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "claim", fmt.Errorf("the sink's transaction_timeout of %s is above %s: %w", s.cfg.TransactionTimeout, limit, err),
+		"lower the sink's transaction_timeout, or raise the brokers' limit")
 }
 
 // drop gives up the client, and with it what it has in hand.
@@ -172,6 +203,11 @@ func (s *Sink) prepare(ctx context.Context, out *sink.Output) error {
 	ferr := s.client.Flush(ctx)
 	mu.Lock()
 	defer mu.Unlock()
+	if errors.Is(failed, context.DeadlineExceeded) || errors.Is(ferr, context.DeadlineExceeded) {
+		return batch.NewError(batch.Transient, batch.CodeTimeout, "sending the batch",
+			fmt.Errorf("%d records weren't sent within the transaction_timeout of %s", out.Count, s.cfg.TransactionTimeout),
+			"see to the brokers; if they are well, raise the sink's transaction_timeout, or lower batch.max_records")
+	}
 	if failed != nil {
 		return failed
 	}
