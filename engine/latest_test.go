@@ -159,6 +159,35 @@ func TestWindowQuery(t *testing.T) {
 	enginetest.Deterministic(t, build, in...)
 }
 
+// A window that slides, or one of a zone's days, is found by its start as one that tumbles is.
+func TestWindowQueryOfOtherWindows(t *testing.T) {
+	for name, c := range map[string]struct {
+		w    window.Windows
+		from time.Time
+	}{
+		"sliding": {window.Sliding(10*time.Second, 4*time.Second), time.Unix(-8, 0)},
+		"days":    {window.Tumbling(24 * time.Hour).Zone("Europe/Berlin"), time.Unix(-3600, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := engine.New("test")
+			timed := clicks(p).EventTime(func(c click) time.Time { return c.At }, time.Hour)
+			counts := engine.Aggregate(engine.GroupByWindow(timed, c.w, userOf, "user"), "counts", agg.Count[click]("n"))
+			seen := engine.WindowQuery(words(p, "asks"), counts, func(s string) engine.Windowed[string] { return engine.At(c.from, s) },
+				func(s string, row *int64) string {
+					if row == nil {
+						return s + ": none"
+					}
+					return fmt.Sprintf("%s: %d", s, *row)
+				})
+			count(seen, "seen")
+			r := enginetest.Run(t, p,
+				enginetest.Input{"clicks": {json("ann", 1, second(0)), json("ann", 1, second(1)), json("ann", 1, "1971-01-01T00:00:00Z")}},
+				enginetest.Input{"asks": {"ann", "bob"}})
+			want(t, r, "seen", map[string]int64{"ann: 2": 1, "bob: none": 1})
+		})
+	}
+}
+
 // The rows of a PartitionPersist can be looked up as its batch has left them.
 func TestLookupInPersist(t *testing.T) {
 	build := func() *engine.Pipeline {

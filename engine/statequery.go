@@ -42,7 +42,11 @@ func WindowQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(
 		if err != nil {
 			return dst, err
 		}
-		return st.key.Encode(value.AppendKeyTime(dst, start), k.Key)
+		dst = value.AppendKeyTime(dst, start)
+		if w := st.exchange.State.Schema.Window; w.Slide != 0 {
+			dst = value.AppendKeyTime(dst, w.End(start))
+		}
+		return st.key.Encode(dst, k.Key)
 	})
 }
 

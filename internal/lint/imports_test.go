@@ -95,6 +95,7 @@ var table = map[string]rule{
 	"internal/exec":     {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
 	"internal/change":   {ours: []string{"internal/plan", "state"}},
 	"internal/windowop": {ours: []string{"internal/plan", "state"}},
+	"internal/model":    {clients: []string{xxhash, rapid, pebble + "/vfs"}, ours: []string{"agg", "codec", "emitter", "engine", "window", "txstate", "pebblestate", "internal/exec", "internal/plan", "internal/query", "internal/rerun"}},
 	"internal/query":    {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {
 		ours: []string{

@@ -1,0 +1,272 @@
+// Package model says what a pipeline comes to: a second, slow and obvious reading of the engine's semantics, which shares no code
+// with it. It works on one record after the other, in one place, keeps every value that a key ever had and computes what they come to
+// anew each time. No batch overlaps another, nothing is combined beforehand, nothing fails but what a pipeline says.
+//
+// A pipeline is described by a Pipeline, its input by Batches; a Machine takes the batches and tells what each leaves. The package's
+// tests draw pipelines, input and faults at random, and compare.
+package model
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Row is what all streams carry.
+type Row struct {
+	K  string `json:"k"`
+	N  int64  `json:"n"`
+	At int64  `json:"at"` // seconds since 1970: the event time where a source has one
+}
+
+// Op is an operator.
+type Op uint8
+
+// The operators. What a Node's fields mean for each stands behind it.
+const (
+	Source         Op = iota // Timed, Seconds: the lateness
+	Map                      // F
+	TryMap                   // F: fails for some values
+	PanicMap                 // F: panics for some values
+	Flaky                    // fails in passing, once
+	Filter                   // F
+	FlatMap                  // F
+	Merge                    //
+	Aggregate                // Key, Agg, Window
+	Updates                  // Of
+	Closed                   // Of
+	Late                     // Of
+	BatchAggregate           // Key, Agg
+	AggregateAll             // Agg
+	PartitionAgg             // Agg
+	InnerJoin                // Key
+	LeftJoin                 // Key
+	RightJoin                // Key
+	FullJoin                 // Key
+	AntiJoin                 // Key
+	MultiJoin                // Key, F: which sides are outer, bit by bit
+	MultiReduce              // Key, F as in MultiJoin
+	Shuffle                  // Parts
+	PartitionBy              // Key, Parts
+	Partition                // Parts; F: some values have a wrong partition
+	Broadcast                // Parts
+	Global                   //
+	BatchGlobal              // Parts
+	Persist                  //
+	PersistEmit              //
+	Latest                   // Key
+	LatestEntries            // some values remove their key
+	Lookup                   // Of, Key
+	StateQuery               // Of, Key
+	WindowQuery              // Of, Key
+	Watch                    // notes what comes, by batch
+	operators
+)
+
+var opNames = [...]string{
+	"source", "map", "try_map", "panic_map", "flaky", "filter", "flat_map", "merge", "aggregate", "updates", "closed", "late",
+	"batch_aggregate", "batch_aggregate_all", "partition_aggregate", "join", "left_join", "right_join", "full_join", "anti_join",
+	"multi_join", "multi_reduce", "shuffle", "partition_by", "partition", "broadcast", "global", "batch_global", "partition_persist",
+	"partition_persist_emit", "latest", "latest_entries", "lookup", "state_query", "window_query", "watch",
+}
+
+func (o Op) String() string { return opNames[o] }
+
+// Agg is an aggregate of the values N.
+type Agg uint8
+
+// The aggregates.
+const (
+	Count Agg = iota
+	Sum
+	Min
+	Max
+	First
+	Last
+	CountOdd
+	Distinct
+	MinBy // At of the value with the least N
+	MaxBy
+	Collect
+	FirstTwo
+	LastTwo
+	TopTwo
+	Fields // count, sum, greatest, last and mean
+	Combine
+	Fold
+	aggs
+)
+
+var aggNames = [...]string{
+	"count", "sum", "min", "max", "first", "last", "count_odd", "distinct", "min_by", "max_by", "collect", "first_2", "last_2", "top_2",
+	"fields", "combine", "fold",
+}
+
+func (a Agg) String() string { return aggNames[a] }
+
+// Shape is a shape of windows.
+type Shape uint8
+
+// The shapes.
+const (
+	NoWindow Shape = iota
+	Tumbling
+	Sliding
+	Days // in Berlin
+	Session
+	ByCount
+	ByBatchTime // tumbling
+)
+
+// Window is a window. Times are in seconds.
+type Window struct {
+	Shape        Shape
+	Size         int64 // of sessions, the gap; ByCount: how many values
+	Slide        int64 // ByCount: how many values lie between two
+	Offset       int64
+	Retention    int64 // 0: the default
+	RetentionSet bool
+}
+
+// ByEvents tells of windows that event time closes.
+func (w Window) ByEvents() bool {
+	return w.Shape == Tumbling || w.Shape == Sliding || w.Shape == Days || w.Shape == Session
+}
+
+// ByTime tells of windows whose borders are fixed.
+func (w Window) ByTime() bool { return w.ByEvents() && w.Shape != Session || w.Shape == ByBatchTime }
+
+func (w Window) String() string {
+	var s string
+	switch w.Shape {
+	case NoWindow:
+		return ""
+	case Tumbling:
+		s = fmt.Sprintf("tumbling %ds offset %ds", w.Size, w.Offset)
+	case Sliding:
+		s = fmt.Sprintf("sliding %ds by %ds", w.Size, w.Slide)
+	case Days:
+		s = "days in Berlin"
+	case Session:
+		s = fmt.Sprintf("sessions with gaps of %ds", w.Size)
+	case ByCount:
+		s = fmt.Sprintf("windows of %d values by %d", w.Size, w.Slide)
+	case ByBatchTime:
+		s = fmt.Sprintf("tumbling %ds of batch time", w.Size)
+	}
+	if w.RetentionSet {
+		s += fmt.Sprintf(" kept %ds", w.Retention)
+	}
+	return s
+}
+
+// Node is an operator of a pipeline. Its stream, and what it keeps, are known by its number.
+type Node struct {
+	Op      Op
+	In      []int // the streams that it takes
+	Of      int   // the node whose state it is about
+	F       int   // which function
+	Key     int   // which key
+	Agg     Agg
+	Window  Window
+	Timed   bool
+	Seconds int64
+	Parts   int
+}
+
+// Pipeline is a pipeline: nodes, each after those that it refers to.
+type Pipeline struct {
+	Nodes []Node
+	// Skip has bad records turned away; without it the batch with the first one is never applied, and ends the run.
+	Skip bool
+}
+
+// Name is how a node is called in the engine: source, operator or state.
+func Name(node int) string { return fmt.Sprintf("n%02d", node) }
+
+// String writes the pipeline a line for each node.
+func (p *Pipeline) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "bad records are skipped: %t\n", p.Skip)
+	for i, n := range p.Nodes {
+		fmt.Fprintf(&s, "  %s = %s", Name(i), n.Op)
+		for _, in := range n.In {
+			fmt.Fprintf(&s, " %s", Name(in))
+		}
+		switch n.Op {
+		case Source:
+			if n.Timed {
+				fmt.Fprintf(&s, " with event time, lateness %ds", n.Seconds)
+			}
+		case Map, TryMap, PanicMap, Filter, FlatMap, Partition:
+			fmt.Fprintf(&s, " f%d", n.F)
+		case MultiJoin, MultiReduce:
+			fmt.Fprintf(&s, " outer %b", n.F)
+		case Updates, Closed, Late, Lookup, StateQuery, WindowQuery:
+			fmt.Fprintf(&s, " of %s", Name(n.Of))
+		}
+		if n.keyed() {
+			fmt.Fprintf(&s, " by k%d", n.Key)
+		}
+		switch n.Op {
+		case Aggregate, BatchAggregate, AggregateAll, PartitionAgg:
+			fmt.Fprintf(&s, ", %s", n.Agg)
+		}
+		if n.Window.Shape != NoWindow {
+			fmt.Fprintf(&s, ", in %s", n.Window)
+		}
+		if n.Parts > 0 {
+			fmt.Fprintf(&s, " into %d", n.Parts)
+		}
+		s.WriteByte('\n')
+	}
+	return s.String()
+}
+
+func (n *Node) keyed() bool {
+	switch n.Op {
+	case Aggregate, BatchAggregate, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, MultiJoin, MultiReduce, PartitionBy, Latest,
+		Lookup, StateQuery, WindowQuery:
+		return true
+	}
+	return false
+}
+
+// Record is a record of a source.
+type Record struct {
+	Row
+	Bad bool // it can't be decoded
+}
+
+// Batch is a batch: records by source and partition, and how the clock moved since the batch before.
+type Batch struct {
+	Records map[int][][]Record // by node, then by partition
+	Clock   int64              // seconds since the first batch
+	// AdvanceTo, if Advance, is where event time came to before the batch, in all sources: seconds since 1970.
+	Advance   bool
+	AdvanceTo int64
+}
+
+// String writes the batch a line for each partition.
+func (b *Batch) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "clock +%ds", b.Clock)
+	if b.Advance {
+		fmt.Fprintf(&s, ", event time comes to %d", b.AdvanceTo)
+	}
+	for node := 0; node < 8; node++ {
+		for part, records := range b.Records[node] {
+			if len(records) == 0 {
+				continue
+			}
+			fmt.Fprintf(&s, "\n    %s/%d:", Name(node), part)
+			for _, r := range records {
+				if r.Bad {
+					s.WriteString(" bad")
+					continue
+				}
+				fmt.Fprintf(&s, " {%s %d @%d}", r.K, r.N, r.At)
+			}
+		}
+	}
+	return s.String()
+}
