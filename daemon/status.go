@@ -136,27 +136,6 @@ func (a *app) printSavepointStatus(s *server.SavepointStatus) {
 	}
 }
 
-func (a *app) validateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "validate FILE",
-		Short: "Check a pipeline and print its plan; nothing is started",
-		RunE: func(_ *cobra.Command, args []string) error {
-			t, rest, err := a.resolve(args, "")
-			if err != nil {
-				return err
-			}
-			if len(rest) > 0 {
-				return usagef("unexpected argument %q", rest[0])
-			}
-			fmt.Fprintf(a.out, "pipeline %s\n", t.pipeline.Name())
-			for _, l := range t.lines {
-				fmt.Fprintln(a.out, l)
-			}
-			return nil
-		},
-	}
-}
-
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
