@@ -39,12 +39,8 @@ func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregat
 	if g.windows != nil {
 		win = g.windows.time
 	}
-	key := schemaColumns(g.codec.Columns(), win != nil)
-	if win != nil {
-		key = append(win.Columns(), g.codec.Columns()...)
-	}
 	st := &plan.State{
-		Schema:    state.Schema{Name: name, Kind: "aggregate", Window: win, Key: key, Values: a.Columns()},
+		Schema:    state.Schema{Name: name, Kind: "aggregate", Window: win, Key: schemaColumns(g.codec.Columns(), win), Values: a.Columns()},
 		Mergeable: a.Exact(),
 		Zero:      func() []byte { return zero(a) },
 		Update: func(dst, old, delta []byte) ([]byte, bool, error) {

@@ -245,10 +245,10 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	return pl, nil
 }
 
-// schemaColumns are a state's key columns, a windowed one's led by the start of the window.
-func schemaColumns(key []state.Column, windowed bool) []state.Column {
-	if !windowed {
+// schemaColumns are a state's key columns, a windowed one's led by those of the window.
+func schemaColumns(key []state.Column, w *state.Window) []state.Column {
+	if w == nil {
 		return key
 	}
-	return append([]state.Column{{Name: "window_start", Type: "timestamp"}}, key...)
+	return append(w.Columns(), key...)
 }

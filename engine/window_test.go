@@ -264,7 +264,6 @@ func TestLateForASession(t *testing.T) {
 			t.Errorf("turned away, though late values are sent on: %+v", j)
 		}
 	}
-	enginetest.Deterministic(t, build(false), in...)
 	enginetest.Deterministic(t, build(true), in...)
 }
 

@@ -41,7 +41,7 @@ func aggregateKeyed[K comparable, T any](g Grouped[K, T], s *State[K], a agg.Agg
 		return v.send
 	})
 	for _, st := range []string{name, kept.Schema.Name} {
-		p.define(g.s.trail, st, "group", "window "+shape.String()+" kept "+g.windows.retention.String(), "aggregate")
+		p.define(g.s.trail, st, "group", "window "+shape.String(), "aggregate")
 	}
 	p.describe("  state %s: %s by %s", name, aggregateNames(a.Columns()), columnNames(out.Schema.Key))
 }

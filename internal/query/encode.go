@@ -32,7 +32,7 @@ func NewEncoder(s state.Schema, zero func() []byte) (*Encoder, error) {
 	switch {
 	case s.Kind == "opaque":
 		return nil, fmt.Errorf("state %s holds values of a user's own encoding", s.Name)
-	case s.Window != nil:
+	case s.Window != nil || len(s.Key) > 1 && s.Key[0].Name == "window_start" && s.Key[1].Name == "window_end":
 		return nil, fmt.Errorf("state %s has windows: which of them have closed, and were sent on, doesn't show", s.Name)
 	case s.Kind == "aggregate":
 		e.zero = zero()

@@ -58,8 +58,8 @@ func (o *Count) Key(c *plan.KeyContext, key, old []byte, deltas [][]byte) ([]byt
 			}
 			w.cells, w.changed = cells, true
 		}
-		if w := o.open; len(w) > 0 && w[0].start+o.N == o.seen {
-			if err := o.close(c, key, &w[0]); err != nil {
+		for len(o.open) > 0 && o.open[0].start+o.N <= o.seen { // more than one only where N has been changed
+			if err := o.close(c, key, &o.open[0]); err != nil {
 				return nil, false, err
 			}
 			o.open = o.open[1:]

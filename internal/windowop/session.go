@@ -37,14 +37,15 @@ type Session struct {
 
 // session is an open session.
 type session struct {
-	start, last int64
-	delta       []byte // its values' deltas, merged
-	changed     bool
+	start, end int64
+	delta      []byte // its values' deltas, merged
+	changed    bool
 }
 
 type span struct{ start, end int64 }
 
-func (o *Session) end(last int64) int64 { return plus(last, o.Gap) }
+// alone is where the session ends that a value at t makes alone.
+func (o *Session) alone(t int64) int64 { return plus(t, o.Gap) }
 
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
@@ -65,7 +66,7 @@ func (o *Session) Key(c *plan.KeyContext, key, old []byte, deltas [][]byte) ([]b
 		if err != nil {
 			return nil, false, err
 		}
-		if d.Origin != nil && o.end(d.Time) <= c.Now {
+		if d.Origin != nil && o.alone(d.Time) <= c.Now {
 			o.late = append(o.late, d)
 			continue
 		}
@@ -95,11 +96,11 @@ func (o *Session) Key(c *plan.KeyContext, key, old []byte, deltas [][]byte) ([]b
 
 // touched returns which open sessions a value at t would become part of.
 func (o *Session) touched(t int64) (from, to int) {
-	for from < len(o.open) && o.end(o.open[from].last) <= t {
+	for from < len(o.open) && o.open[from].end <= t {
 		from++
 	}
 	to = from
-	for to < len(o.open) && o.open[to].start < o.end(t) {
+	for to < len(o.open) && o.open[to].start < o.alone(t) {
 		to++
 	}
 	return from, to
@@ -108,9 +109,9 @@ func (o *Session) touched(t int64) (from, to int) {
 // take makes a value part of a session.
 func (o *Session) take(d *Delta) error {
 	from, to := o.touched(d.Time)
-	s := session{start: d.Time, last: d.Time, delta: d.Cells, changed: true}
+	s := session{start: d.Time, end: o.alone(d.Time), delta: d.Cells, changed: true}
 	if from < to {
-		s.start, s.last = min(s.start, o.open[from].start), max(s.last, o.open[to-1].last)
+		s.start, s.end = min(s.start, o.open[from].start), max(s.end, o.open[to-1].end)
 		all := o.open[from].delta
 		for i := from + 1; i < to; i++ {
 			merged, err := o.Merge(nil, all, o.open[i].delta)
@@ -137,7 +138,7 @@ func (o *Session) turnAway(c *plan.KeyContext, d *Delta) error {
 	c.Reject(plan.Rejected{
 		Kind: plan.RejectLate, Step: o.Step, Timestamp: d.Origin.Timestamp, Key: slices.Clone(d.Origin.Key), Value: slices.Clone(d.Origin.Value),
 		Cause: fmt.Sprintf("row of %s at offset %d: the session that it would begin had ended at %s: event time %s, watermark %s",
-			d.Origin.Partition, d.Origin.Offset, nanoText(o.end(d.Time)), nanoText(d.Time), nanoText(c.Now)),
+			d.Origin.Partition, d.Origin.Offset, nanoText(o.alone(d.Time)), nanoText(d.Time), nanoText(c.Now)),
 	})
 	return nil
 }
@@ -147,8 +148,8 @@ func nanoText(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC33
 // write brings the output in line with the sessions, hands rows on, and closes and forgets sessions.
 func (o *Session) write(c *plan.KeyContext, key []byte) error {
 	for _, w := range o.was {
-		if !slices.ContainsFunc(o.open, func(s session) bool { return s.start == w.start && s.last == w.last }) {
-			o.key = sessionKey(o.key[:0], w.start, o.end(w.last), key)
+		if !slices.ContainsFunc(o.open, func(s session) bool { return s.start == w.start && s.end == w.end }) {
+			o.key = sessionKey(o.key[:0], w.start, w.end, key)
 			c.Delete(o.key)
 		}
 	}
@@ -160,7 +161,7 @@ func (o *Session) write(c *plan.KeyContext, key []byte) error {
 		if err := o.total(s); err != nil {
 			return err
 		}
-		o.key = sessionKey(o.key[:0], s.start, o.end(s.last), key)
+		o.key = sessionKey(o.key[:0], s.start, s.end, key)
 		c.Put(o.key, o.cells)
 		if err := o.send(c, Update, plan.EmitUpdates, s); err != nil {
 			return err
@@ -169,7 +170,7 @@ func (o *Session) write(c *plan.KeyContext, key []byte) error {
 	open := o.open[:0]
 	for i := range o.open {
 		s := &o.open[i]
-		if o.end(s.last) > c.Now {
+		if s.end > c.Now {
 			open = append(open, *s)
 			continue
 		}
@@ -179,7 +180,7 @@ func (o *Session) write(c *plan.KeyContext, key []byte) error {
 		if err := o.send(c, Final, plan.EmitCloses, s); err != nil {
 			return err
 		}
-		o.closed = append(o.closed, span{s.start, o.end(s.last)})
+		o.closed = append(o.closed, span{s.start, s.end})
 	}
 	o.open = open
 	slices.SortFunc(o.closed, func(a, b span) int {
@@ -205,7 +206,7 @@ func (o *Session) send(c *plan.KeyContext, kind RowKind, why plan.Emit, s *sessi
 	if o.Emit&why == 0 {
 		return nil
 	}
-	o.row = appendRow(o.row[:0], Row{Kind: kind, Start: s.start, End: o.end(s.last), Cells: o.cells})
+	o.row = appendRow(o.row[:0], Row{Kind: kind, Start: s.start, End: s.end, Cells: o.cells})
 	return c.Emit(o.row)
 }
 
@@ -215,7 +216,7 @@ func (o *Session) Wake(val []byte) int64 {
 	first := int64(math.MaxInt64)
 	for range r.count() {
 		r.varint()
-		first = min(first, o.end(r.varint()))
+		first = min(first, r.varint())
 		r.sized()
 	}
 	if r.count() > 0 { // the first to be forgotten comes first
@@ -228,14 +229,14 @@ func (o *Session) Wake(val []byte) int64 {
 	return first
 }
 
-// A key's value: the number of open sessions, of each its start, the time of its last value (varints) and its delta with its length; the
+// A key's value: the number of open sessions, of each its start and end (varints) and its delta with its length; the
 // number of closed ones, of each start and end, by end.
 
 func (o *Session) store(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(o.open)))
 	for i := range o.open {
 		s := &o.open[i]
-		dst = binary.AppendVarint(binary.AppendVarint(dst, s.start), s.last)
+		dst = binary.AppendVarint(binary.AppendVarint(dst, s.start), s.end)
 		dst = appendSized(dst, s.delta)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(o.closed)))
@@ -252,7 +253,7 @@ func (o *Session) load(b []byte) error {
 	}
 	r := reader{b: b}
 	for range r.count() {
-		o.open = append(o.open, session{start: r.varint(), last: r.varint(), delta: r.sized()})
+		o.open = append(o.open, session{start: r.varint(), end: r.varint(), delta: r.sized()})
 	}
 	for range r.count() {
 		o.closed = append(o.closed, span{r.varint(), r.varint()})
