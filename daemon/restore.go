@@ -19,7 +19,7 @@ import (
 
 func (a *app) savepointRestore() *cobra.Command {
 	var f savepointFlags
-	var replace bool
+	var replace, other bool
 	var to uint64
 	cmd := &cobra.Command{
 		Use:   "restore FILE NAME",
@@ -30,32 +30,40 @@ func (a *app) savepointRestore() *cobra.Command {
 		Example: "  tridentd savepoint restore orders.yaml before-upgrade --replace\n  tridentd savepoint restore orders.yaml before-upgrade --replace --to-txid 1234",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.at(cmd.Context(), &f, args, 1, 1, "the savepoint's name", func(t *target, place savepoint.Place, rest []string) error {
-				return a.restore(cmd.Context(), t, place, rest[0], batch.Txid(to), replace)
+				return a.restore(cmd.Context(), t, place, rest[0], batch.Txid(to), replace, other)
 			})
 		},
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&replace, "replace", false, "move the present data directory aside")
+	cmd.Flags().BoolVar(&other, "other-store", false, "restore a savepoint of another store of the pipeline than the one that is replaced")
 	cmd.Flags().Uint64Var(&to, "to-txid", 0, "run the batches behind the savepoint again, up to this one")
 	return cmd
 }
 
 // restore makes a savepoint the data directory of t. From its first look at what is there until that has been replaced nobody
 // else can open it.
-func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, name string, to batch.Txid, replace bool) (err error) {
+func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, name string, to batch.Txid, replace, other bool) (err error) {
 	if client, err := server.Dial(t.dir); err == nil {
 		client.Close()
 		return usagef("a daemon works in %s: stop it first", t.dir)
 	}
-	there := pebblestate.Exists(t.dir)
+	there, occupied := pebblestate.Exists(t.dir), false
+	if entries, err := os.ReadDir(t.dir); err == nil {
+		occupied = len(entries) > 0
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	switch {
 	case there && !replace:
 		return usagef("%s holds the pipeline's data: --replace moves it aside", t.dir)
+	case occupied && !replace:
+		return usagef("%s isn't empty, though it holds no store that can be opened: --replace moves it aside", t.dir)
 	case to != 0 && !there:
 		return usagef("--to-txid %d needs the ledger behind the savepoint, and %s holds none", to, t.dir)
 	}
 	var lock *pebblestate.Lock
-	if there {
+	if occupied {
 		if lock, err = pebblestate.LockDir(ctx, t.dir); err != nil {
 			return err
 		}
@@ -72,6 +80,9 @@ func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, nam
 	if err != nil {
 		return savepointError(err)
 	}
+	if err := a.sameStore(ctx, t, lock, &info, other); err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
 	at := info.Txid
 	if to != 0 {
 		if err := a.forward(ctx, t, lock, tmp, info.Txid, to); err != nil {
@@ -82,11 +93,32 @@ func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, nam
 	if err := raiseEpoch(ctx, t, lock, tmp); err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err := a.putInPlace(t.dir, tmp, there); err != nil {
+	if err := a.putInPlace(t.dir, tmp, occupied); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d\n", t.dir, at)
 	return nil
+}
+
+// sameStore refuses a savepoint of another store than the one that it would replace, unless that is meant: both are of the pipeline,
+// but what one has counted isn't what the other has. Where both have the same history up to the savepoint it doesn't matter.
+func (a *app) sameStore(ctx context.Context, t *target, lock *pebblestate.Lock, info *savepoint.Info, other bool) error {
+	if other || lock == nil || info.Identity == "" {
+		return nil
+	}
+	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: t.dir, ReadOnly: true, Lock: lock})
+	if err != nil {
+		return nil // a damaged one is what a savepoint is for
+	}
+	id, err := db.Identity(ctx)
+	same := id == "" || id == info.Identity
+	for e, eerr := range db.Store().Entries(ctx, info.Txid, info.Txid) {
+		same = same || eerr == nil && fmt.Sprintf("%016x", e.Chain) == info.Chain // made by a replay of this one, or this one by one of that
+	}
+	if err := errors.Join(err, db.Close()); err != nil || same {
+		return nil
+	}
+	return usagef("savepoint %s is of another store of the pipeline (%s) than the one in %s (%s): --other-store restores it all the same", info.Name, info.Identity, t.dir, id)
 }
 
 // putInPlace makes tmp dir. Where the system can exchange two directories there is no moment at which dir is neither the one nor
@@ -94,7 +126,13 @@ func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, nam
 func (a *app) putInPlace(dir, tmp string, there bool) error {
 	parent := filepath.Dir(dir)
 	if !there {
-		return errors.Join(os.Rename(tmp, dir), syncDir(parent))
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) { // it is empty
+			return err
+		}
+		if err := os.Rename(tmp, dir); err != nil {
+			return err
+		}
+		return syncDir(parent)
 	}
 	// What is replaced has this name for a moment, so it mustn't be that of a copy which the next restore deletes.
 	whole := dir + pebblestate.SuffixRestored

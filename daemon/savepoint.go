@@ -248,6 +248,9 @@ func (a *app) exportSavepoint(ctx context.Context, place savepoint.Place, name, 
 	if err := os.Rename(tmp, to); err != nil {
 		return err
 	}
+	if err := syncDir(filepath.Dir(to)); err != nil {
+		return err
+	}
 	fmt.Fprintf(a.err, "%s: txid %d, %s bytes\n", to, info.Txid, grouped(info.Bytes))
 	return nil
 }

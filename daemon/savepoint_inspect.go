@@ -54,6 +54,7 @@ func (a *app) printSavepoint(i *savepoint.Info, place savepoint.Place, format st
 		{"name", i.Name},
 		{"place", place.String()},
 		{"pipeline", i.Pipeline},
+		{"store", i.Identity},
 		{"made", madeFor(i)},
 		{"created", i.Created.Format(time.RFC3339)},
 		{"txid", i.Txid.String()},

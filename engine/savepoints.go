@@ -66,10 +66,12 @@ type saver struct {
 	retry    time.Duration
 	// committed returns the last committed txid and the chain as of it.
 	committed  func(ctx context.Context) (batch.Txid, uint64, error)
+	identity   func(ctx context.Context) (string, error) // of the store
 	checkpoint savepoint.Checkpoint
 
 	// Of the goroutine that runs it.
 	place *savepoint.Place // nil until it has been opened
+	id    string           // the store's identity
 	last  savepoint.Info   // the last scheduled one
 	next  time.Time
 	wait  time.Duration // before another attempt; zero after a success
@@ -97,6 +99,14 @@ func newSaver(h *Handle) (*saver, error) {
 		}
 		snap, err := db.Store().Load(ctx)
 		return snap.Txid, snap.Chain, h.meanwhile(err)
+	}
+	s.identity = func(ctx context.Context) (string, error) {
+		db, err := h.asked()
+		if err != nil {
+			return "", err
+		}
+		id, err := db.Identity(ctx)
+		return id, h.meanwhile(err)
 	}
 	s.checkpoint = func(ctx context.Context, dir string) error {
 		_, err := h.Checkpoint(ctx, dir)
@@ -159,7 +169,7 @@ func (s *saver) turn(ctx context.Context) time.Duration {
 	case errors.Is(err, errAgain), errors.Is(err, errEnded): // the store is being opened again, which tells of itself
 		return time.Second
 	}
-	s.wait = min(max(2*s.wait, s.retry), max(s.Every, s.retry))
+	s.wait = min(max(2*s.wait, s.retry), s.Every)
 	s.note(err)
 	s.log.Error("no savepoint could be made; batches go on", "place", s.where(), "error", err, "code", string(batch.CodeOf(err)), "again_in", s.wait)
 	return s.wait
@@ -198,7 +208,12 @@ func (s *saver) due(ctx context.Context) error {
 		s.next = now.Add(s.Every)
 		return nil
 	}
-	info, err := s.place.Scheduled(ctx, s.dir, now, s.checkpoint)
+	// Their order is that of their making, whatever the clock does.
+	at := now
+	if next := s.last.Created.Add(time.Millisecond); at.Before(next) {
+		at = next
+	}
+	info, err := s.place.Scheduled(ctx, s.dir, at, s.checkpoint)
 	if err != nil {
 		return err
 	}
@@ -209,7 +224,7 @@ func (s *saver) due(ctx context.Context) error {
 	s.st.Name, s.st.Txid, s.st.Bytes, s.st.Took, s.st.Covered = info.Name, info.Txid, info.Bytes, took, now
 	s.st.Made++
 	s.mu.Unlock()
-	gone, err := s.place.Expire(ctx, s.Keep)
+	gone, err := s.place.Expire(ctx, info.Identity, s.Keep)
 	for _, name := range gone {
 		s.log.Info("savepoint removed: as many as are to be kept are newer", "name", name)
 	}
@@ -225,10 +240,14 @@ func (s *saver) cover(at time.Time) {
 	s.st.Covered = at
 }
 
-// open opens the place and finds the last savepoint that a schedule has made there.
+// open opens the place and finds the last savepoint that a schedule has made of this store there.
 func (s *saver) open(ctx context.Context) error {
 	if s.place != nil {
 		return nil
+	}
+	id, err := s.identity(ctx)
+	if err != nil {
+		return err
 	}
 	place, err := savepoint.Open(ctx, s.To, s.pipeline)
 	if err != nil {
@@ -243,11 +262,11 @@ func (s *saver) open(ctx context.Context) error {
 	}
 	s.last = savepoint.Info{}
 	for _, i := range all {
-		if i.Made == savepoint.BySchedule {
+		if i.Made == savepoint.BySchedule && i.Identity == id {
 			s.last = i
 		}
 	}
-	s.place, s.next = &place, time.Time{}
+	s.place, s.id, s.next = &place, id, time.Time{}
 	if s.last.Name != "" {
 		s.next = s.last.Created.Add(s.Every)
 	}

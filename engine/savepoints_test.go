@@ -48,6 +48,7 @@ func (s *savings) again() *saver {
 			snap, err := s.db.Store().Load(ctx)
 			return snap.Txid, snap.Chain, err
 		},
+		identity: s.db.Identity,
 		checkpoint: func(ctx context.Context, dir string) error {
 			_, err := s.db.Checkpoint(ctx, dir)
 			return err
@@ -203,6 +204,57 @@ func TestSavepointPlaceFails(t *testing.T) {
 	}
 }
 
+func identity(t *testing.T, db *pebblestate.DB) string {
+	t.Helper()
+	id, err := db.Identity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestSavepointsOfStores: two stores of one pipeline that share a place don't remove each other's, and each has a schedule of its own.
+func TestSavepointsOfStores(t *testing.T) {
+	t.Parallel()
+	a, b := newSavings(t), newSavings(t)
+	b.to = a.to
+	b.saver = b.again()
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 4 {
+		a.commit(batch.Txid(i + 1))
+		a.at(noon.Add(time.Duration(i)*time.Hour), time.Hour)
+	}
+	for i := range 5 {
+		b.commit(batch.Txid(i + 1))
+	}
+	b.at(noon.Add(200*time.Minute), time.Hour) // not in the 40 minutes of a's
+	a.holds(3, 4, 5)
+	for i := range 3 {
+		b.commit(batch.Txid(i + 6))
+		b.at(noon.Add(time.Duration(i+5)*time.Hour), time.Hour)
+	}
+	a.holds(3, 4, 7, 8)
+}
+
+// TestSavepointClockBack: the clock is set back; what is removed is what was made first.
+func TestSavepointClockBack(t *testing.T) {
+	t.Parallel()
+	s := newSavings(t)
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 3 {
+		s.commit(batch.Txid(i + 1))
+		s.at(noon.Add(time.Duration(i)*time.Hour), time.Hour)
+	}
+	s.holds(2, 3)
+	s.commit(4)
+	s.at(noon.Add(-24*time.Hour), time.Hour) // an hour from now, not from what the clock was
+	s.at(noon.Add(-23*time.Hour), time.Hour)
+	s.holds(3, 4)
+	s.commit(5)
+	s.at(noon.Add(-22*time.Hour), time.Hour)
+	s.holds(4, 5)
+}
+
 // TestSavepointsOfTwo: pipelines that share a place keep as many each as they are told.
 func TestSavepointsOfTwo(t *testing.T) {
 	t.Parallel()
@@ -229,7 +281,7 @@ func TestSavepointsOfTwo(t *testing.T) {
 	if all, err := others.List(t.Context()); err != nil || len(all) != 5 {
 		t.Errorf("%d of the other's five are left, %v", len(all), err)
 	}
-	if gone, err := others.Expire(t.Context(), 1); err != nil || len(gone) != 4 {
+	if gone, err := others.Expire(t.Context(), identity(t, db), 1); err != nil || len(gone) != 4 {
 		t.Errorf("%v, %v", gone, err)
 	}
 	mine.holds(4, 5)

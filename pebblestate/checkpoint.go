@@ -25,6 +25,9 @@ func (db *DB) Checkpoint(ctx context.Context, dir string) (batch.Txid, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, context.Cause(ctx)
 	}
+	if _, err := db.Identity(ctx); err != nil { // which the copy is to carry
+		return 0, err
+	}
 	switch _, err := o.FS.Stat(dir); {
 	case err == nil:
 		return 0, batch.NewError(batch.Permanent, batch.CodeConfiguration, "checkpoint", fmt.Errorf("%s exists", dir), "name a directory that doesn't")

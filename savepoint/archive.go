@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -72,7 +73,13 @@ func writeArchive(ctx context.Context, info Info, dir string, w io.Writer) error
 
 // Import makes a savepoint of an archive. Every byte is compared with its checksum before the savepoint takes its name.
 func (p Place) Import(ctx context.Context, r io.Reader, archive string) (_ Info, err error) {
-	bad := func(format string, args ...any) error { return damagedFile(archive, fmt.Errorf(format, args...)) }
+	bad := func(format string, args ...any) error {
+		err := fmt.Errorf(format, args...)
+		if _, ok := errors.AsType[*fs.PathError](err); ok || ctx.Err() != nil {
+			return err // a disk's, or somebody's who wants it to end: the archive may be whole
+		}
+		return damagedFile(archive, err)
+	}
 	z, err := zstd.NewReader(&reader{ctx, r}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInfo))
 	if err != nil {
 		return Info{}, err
@@ -121,6 +128,12 @@ func (p Place) Import(ctx context.Context, r io.Reader, archive string) (_ Info,
 	}
 	if _, err := t.Next(); !errors.Is(err, io.EOF) {
 		return info, bad("there is more behind the last file (%w)", err)
+	}
+	switch n, err := io.Copy(io.Discard, z); {
+	case err != nil:
+		return info, bad("there is more behind its end: %w", err)
+	case n > 0:
+		return info, bad("there are %d bytes more behind its end", n)
 	}
 	if err := p.same(ctx, info, dir, archive); err != nil {
 		return info, err

@@ -28,7 +28,7 @@ func (f folder) close() error           { return nil }
 // scratch lies on the folder's device, so that put only renames. Each has a directory of its own: of two that make a savepoint of
 // one name, one fails.
 func (f folder) scratch(name string) (string, error) {
-	if err := os.MkdirAll(f.dir, 0o755); err != nil {
+	if err := makeDir(f.dir); err != nil {
 		return "", err
 	}
 	return os.MkdirTemp(f.dir, name+".*"+partial)
@@ -133,7 +133,13 @@ func (f folder) remove(_ context.Context, name string) error {
 		return errNone
 	}
 	tmp := f.path(name, "") + partial
-	if err := errors.Join(os.RemoveAll(tmp), os.Rename(f.path(name, ""), tmp)); err != nil {
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(f.path(name, ""), tmp); err != nil {
+		return err
+	}
+	if err := syncDir(f.dir); err != nil { // it must have lost its name for good before a file of it goes
 		return err
 	}
 	return errors.Join(os.RemoveAll(tmp), syncDir(f.dir))

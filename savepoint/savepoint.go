@@ -47,6 +47,7 @@ type Info struct {
 	Format    int                       `json:"format"`
 	Name      string                    `json:"name"`
 	Pipeline  string                    `json:"pipeline"`
+	Identity  string                    `json:"identity,omitempty"` // of the store: a pipeline may have several
 	Made      Reason                    `json:"made,omitempty"`
 	Txid      batch.Txid                `json:"txid"`
 	Epoch     batch.Epoch               `json:"epoch"`
@@ -186,11 +187,11 @@ func (p Place) create(ctx context.Context, made Reason, scratch string, now time
 	return info, p.storage.put(ctx, info, copied)
 }
 
-// Expire removes the oldest of the savepoints that a schedule has made, until keep are left, and returns the names of those that
-// went. One that can't be read or removed is an error beside that.
-func (p Place) Expire(ctx context.Context, keep int) (gone []string, err error) {
+// Expire removes the oldest of the savepoints that a schedule has made of the store with that identity, until keep are left, and
+// returns the names of those that went. One that can't be read or removed is an error beside that.
+func (p Place) Expire(ctx context.Context, identity string, keep int) (gone []string, err error) {
 	all, err := p.List(ctx)
-	all = slices.DeleteFunc(all, func(i Info) bool { return i.Made != BySchedule })
+	all = slices.DeleteFunc(all, func(i Info) bool { return i.Made != BySchedule || i.Identity != identity })
 	for i := range max(0, len(all)-keep) {
 		if rerr := p.Remove(ctx, all[i].Name); rerr != nil {
 			err = errors.Join(err, rerr)
@@ -217,6 +218,9 @@ func (p Place) inspect(ctx context.Context, dir string) (Info, error) {
 func describe(ctx context.Context, db *pebblestate.DB, info *Info) error {
 	snap, err := db.Store().Load(ctx)
 	if err != nil {
+		return err
+	}
+	if info.Identity, err = db.Identity(ctx); err != nil {
 		return err
 	}
 	info.Txid, info.Epoch, info.Chain = snap.Txid, snap.Epoch, fmt.Sprintf("%016x", snap.Chain)
@@ -360,6 +364,8 @@ func (p Place) same(ctx context.Context, info Info, dir, path string) error {
 	switch {
 	case found.Txid != info.Txid || found.Chain != info.Chain || found.Epoch != info.Epoch:
 		err = fmt.Errorf("it holds txid %d, chain %s, epoch %d, the savepoint is of txid %d, chain %s, epoch %d", found.Txid, found.Chain, found.Epoch, info.Txid, info.Chain, info.Epoch)
+	case found.Identity != info.Identity:
+		err = fmt.Errorf("it is a copy of the store %s, the savepoint is one of %s", found.Identity, info.Identity)
 	case !slices.Equal(found.States, info.States):
 		err = fmt.Errorf("it holds the states %v, the savepoint those of %v", found.States, info.States)
 	case !slices.Equal(found.Positions, info.Positions):
@@ -476,7 +482,10 @@ func (p Place) Restore(ctx context.Context, name, dir string) (Info, error) {
 	if err != nil {
 		return info, errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err := errors.Join(syncTree(tmp), os.Rename(tmp, dir)); err != nil {
+	if err := syncTree(tmp); err != nil {
+		return info, err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
 		return info, err
 	}
 	return info, syncDir(filepath.Dir(dir))

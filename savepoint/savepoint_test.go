@@ -3,7 +3,9 @@ package savepoint_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,6 +167,19 @@ func TestArchive(t *testing.T) {
 	_, err = savepoint.At(t.TempDir(), "others").Import(t.Context(), bytes.NewReader(whole), "a.tar.zst")
 	code(t, err, batch.CodeStoreForeign, "is of pipeline words")
 
+	for kind, more := range map[string][]byte{"itself again": whole, "text": []byte("hello"), "zeros": make([]byte, 1024)} {
+		p := savepoint.At(t.TempDir(), pipeline)
+		_, err = p.Import(t.Context(), io.MultiReader(bytes.NewReader(whole), bytes.NewReader(more)), "a.tar.zst")
+		if code(t, err, batch.CodeStoreDamaged, "a.tar.zst", "behind"); t.Failed() {
+			t.Log(kind)
+		}
+	}
+	// A source that fails is no damage.
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := savepoint.At(t.TempDir(), pipeline).Import(dead, bytes.NewReader(whole), "a.tar.zst"); !errors.Is(err, context.Canceled) || batch.CodeOf(err) == batch.CodeStoreDamaged {
+		t.Errorf("an import that is ended: %v", err)
+	}
 	// Whatever is cut off or changed, nothing is made of it.
 	rapid.Check(t, func(rt *rapid.T) {
 		b := bytes.Clone(whole)
