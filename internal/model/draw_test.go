@@ -105,7 +105,7 @@ func (d *drawing) states(op model.Op) []int {
 	return all
 }
 
-// operators are those that are drawn, some of them more often.
+// drawn are the operators to draw from, some of them more often.
 var drawn = func() []model.Op {
 	var all []model.Op
 	for op := model.Map; op < model.Watch; op++ {
@@ -120,21 +120,24 @@ var drawn = func() []model.Op {
 	return all
 }()
 
-// node draws an operator. One that isn't possible becomes a Map.
+// node draws an operator. One of too many rows becomes a Map.
 func (d *drawing) node() {
 	t := d.t
 	i := len(d.p.Nodes)
-	n := model.Node{Op: rapid.SampledFrom(drawn).Draw(t, "operator")}
+	n := model.Node{Op: rapid.SampledFrom(slices.DeleteFunc(slices.Clone(drawn), func(op model.Op) bool {
+		return op.Refers() && len(d.states(op)) == 0
+	})).Draw(t, "operator")}
 	if n.Op == model.Updates || n.Op == model.Closed || n.Op == model.Late {
-		if of := d.states(n.Op); len(of) > 0 {
-			n.Of = rapid.SampledFrom(of).Draw(t, "of")
-			d.behind(i, &n)
-			d.p.Nodes = append(d.p.Nodes, n)
-			return
-		}
-		n.Op = model.Map
+		n.Of = rapid.SampledFrom(d.states(n.Op)).Draw(t, "of")
+		d.behind(i, &n)
+		d.p.Nodes = append(d.p.Nodes, n)
+		return
 	}
-	in := rapid.SampledFrom(d.streams()).Draw(t, "input")
+	streams := d.streams()
+	in := streams[len(streams)-1] // often the last, so that operators stand behind each other
+	if rapid.Bool().Draw(t, "another") {
+		in = rapid.SampledFrom(streams).Draw(t, "input")
+	}
 	n.In = []int{in}
 	rows, timed := d.rows[in], d.timed[in]
 	switch n.Op {
@@ -155,12 +158,7 @@ func (d *drawing) node() {
 	case model.FlatMap:
 		rows *= 3
 	case model.Lookup, model.StateQuery, model.WindowQuery:
-		of := d.states(n.Op)
-		if len(of) == 0 {
-			n.Op = model.Map
-			break
-		}
-		n.Of = rapid.SampledFrom(of).Draw(t, "of")
+		n.Of = rapid.SampledFrom(d.states(n.Op)).Draw(t, "of")
 	}
 	n.F = rapid.IntRange(0, model.Functions-1).Draw(t, "function")
 	n.Key = rapid.IntRange(0, 2).Draw(t, "key")

@@ -8,8 +8,8 @@ import (
 )
 
 // least makes a sample on which the engine and the model differ as small as it can be made by leaving things out.
-func least(s *sample, c circumstances, changed func(*model.Pipeline) *model.Pipeline) (*sample, circumstances) {
-	differs := func(s *sample, c circumstances) bool { return compare(s, c, changed) != "" }
+func least(s *sample, c circumstances, mutation model.Mutation) (*sample, circumstances) {
+	differs := func(s *sample, c circumstances) bool { return compare(s, c, mutation) != "" }
 	for _, simpler := range []circumstances{{procs: 1, pending: 1}, {procs: c.procs, pending: c.pending}, {procs: 1, pending: 1, failures: c.failures}} {
 		if differs(s, simpler) {
 			c = simpler
@@ -37,7 +37,7 @@ func withouts(s *sample) []*sample {
 		}
 	}
 	for i := range s.batches {
-		if len(s.batches) > 1 {
+		if len(s.batches) > 1 && (i > 0 || !s.batches[1].Advance) { // time can't be brought on before the first batch
 			all = append(all, &sample{s.p, slices.Delete(slices.Clone(s.batches), i, i+1)})
 		}
 	}
@@ -83,7 +83,7 @@ func withoutNode(p *model.Pipeline, i int) *model.Pipeline {
 			}
 			n.In[j] = below(in, i)
 		}
-		if refers(n.Op) {
+		if n.Op.Refers() {
 			if n.Of == i {
 				return nil
 			}
@@ -95,14 +95,6 @@ func withoutNode(p *model.Pipeline, i int) *model.Pipeline {
 		return nil
 	}
 	return other
-}
-
-func refers(op model.Op) bool {
-	switch op {
-	case model.Updates, model.Closed, model.Late, model.Lookup, model.StateQuery, model.WindowQuery:
-		return true
-	}
-	return false
 }
 
 // below is the number of node k once node gone isn't there.

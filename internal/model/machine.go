@@ -56,6 +56,8 @@ type Machine struct {
 	rows     map[int][][]Row // by persist: what the tasks have for it
 	rejected []Rejected
 	failed   bool
+
+	mutation Mutation
 }
 
 // edge leads to a node's input.
@@ -124,10 +126,10 @@ type value struct {
 	may bool // be late
 }
 
-// New returns a machine before the first batch.
-func New(p *Pipeline) *Machine {
+// New returns a machine before the first batch. Its mutation is Right but in tests of the comparison itself.
+func New(p *Pipeline, mutation Mutation) *Machine {
 	m := &Machine{
-		p: p, outs: map[int][]edge{}, behind: map[int][]int{}, late: map[int]int{}, placed: map[int]int{}, sources: map[int][]int{},
+		p: p, mutation: mutation, outs: map[int][]edge{}, behind: map[int][]int{}, late: map[int]int{}, placed: map[int]int{}, sources: map[int][]int{},
 		marks: map[int]int64{}, seen: map[place]int64{}, offsets: map[place]int64{}, kept: map[int]*contents{},
 	}
 	var err error
@@ -201,8 +203,11 @@ func (m *Machine) Take(b, next *Batch) bool {
 	m.pending, m.rows = map[int][]delta{}, map[int][][]Row{}
 	for i := range m.p.Nodes {
 		if m.p.Nodes[i].Op == Source {
-			for part, records := range b.Records[i] {
-				if len(records) > 0 {
+			for part := range b.Records[i] {
+				if m.mutation == TasksBackwards {
+					part = len(b.Records[i]) - 1 - part
+				}
+				if records := b.Records[i][part]; len(records) > 0 {
 					m.read(i, part, records)
 				}
 			}
@@ -250,6 +255,9 @@ func (m *Machine) advance(b, next *Batch) {
 			at, ok := m.seen[place{i, part}]
 			if !ok {
 				at = noTime
+			}
+			if m.mutation == WatermarkOfOne && part > 0 {
+				continue
 			}
 			least = min(least, at)
 		}
@@ -343,7 +351,9 @@ func (m *Machine) bad(t *task, step string) {
 		m.failed = true
 		return
 	}
-	m.reject(t, "bad", step)
+	if m.mutation != BadInSilence {
+		m.reject(t, "bad", step)
+	}
 }
 
 func (m *Machine) reject(t *task, kind, step string) {
@@ -471,7 +481,7 @@ func (m *Machine) aggregate(t *task, node int, v value, d delta) {
 	}
 	late := true
 	for _, s := range m.windowsOf(w, at) {
-		if s.end <= mark && v.may {
+		if (s.end <= mark && v.may || m.mutation == ResultsAreLate && s.end <= mark) && (m.mutation != OpenAtEnd || s.end < mark) {
 			continue
 		}
 		late = false
@@ -517,7 +527,7 @@ func (m *Machine) windowsOf(w Window, at int64) []session {
 		start -= slide
 	}
 	var all []session
-	for ; start+size > at; start -= slide {
+	for ; start+size > at || m.mutation == EndIncluded && start+size == at; start -= slide {
 		all = append(all, session{start: start, end: start + size})
 	}
 	slices.Reverse(all)

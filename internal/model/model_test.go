@@ -54,8 +54,8 @@ func drawCircumstances(t *rapid.T) circumstances {
 }
 
 // expected is what the model says that each batch leaves; stops tells that the pipeline stops behind the last of them.
-func expected(s *sample) (all []left, stops bool) {
-	m := model.New(s.p)
+func expected(s *sample, mutation model.Mutation) (all []left, stops bool) {
+	m := model.New(s.p, mutation)
 	for i := range s.batches {
 		var next *model.Batch
 		if i+1 < len(s.batches) {
@@ -229,13 +229,9 @@ func (l *left) diff(got *left) string {
 	return ""
 }
 
-// compare tells how the engine differs from the model; empty if it doesn't. changed, if not nil, gives the model another pipeline.
-func compare(s *sample, c circumstances, changed func(*model.Pipeline) *model.Pipeline) string {
-	as := s
-	if changed != nil {
-		as = &sample{changed(s.p), s.batches}
-	}
-	want, stops := expected(as)
+// compare tells how the engine differs from the model; empty if it doesn't. mutation is the model's.
+func compare(s *sample, c circumstances, mutation model.Mutation) string {
+	want, stops := expected(s, mutation)
 	got, stopped, err := actual(s, c)
 	if err != nil {
 		return err.Error()
@@ -274,9 +270,9 @@ func TestEngineIsAsModelled(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s, c := drawSample(t), drawCircumstances(t)
-		if diff := compare(s, c, nil); diff != "" {
-			s, c = least(s, c, nil)
-			t.Fatalf("%s\n%swith %+v", compare(s, c, nil), s, c)
+		if diff := compare(s, c, model.Right); diff != "" {
+			s, c = least(s, c, model.Right)
+			t.Fatalf("%s\n%swith %+v", compare(s, c, model.Right), s, c)
 		}
 	})
 }
@@ -289,4 +285,27 @@ func wanted() int {
 		return 20_000
 	}
 	return 2000
+}
+
+// The comparison finds every mutation of the model.
+func TestMutationsAreFound(t *testing.T) {
+	samples := rapid.Custom(drawSample)
+	c := circumstances{procs: 2, pending: 2}
+	for mutation := model.Right + 1; mutation < model.Mutations; mutation++ {
+		found := 0
+		for seed := 0; found == 0 && seed < 5000; seed++ {
+			s := samples.Example(seed)
+			right, _ := expected(s, model.Right)
+			wrong, _ := expected(s, mutation)
+			if !slices.EqualFunc(right, wrong, func(a, b left) bool { return a.diff(&b) == "" }) && compare(s, c, mutation) != "" {
+				if found = seed + 1; testing.Verbose() {
+					s, c := least(s, c, mutation)
+					t.Logf("mutation %d, found on sample %d: %s\n%s", mutation, found, compare(s, c, mutation), s)
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("mutation %d is not found", mutation)
+		}
+	}
 }

@@ -59,7 +59,6 @@ const (
 	StateQuery               // Of, Key
 	WindowQuery              // Of, Key
 	Watch                    // notes what comes, by batch
-	operators
 )
 
 var opNames = [...]string{
@@ -70,6 +69,15 @@ var opNames = [...]string{
 }
 
 func (o Op) String() string { return opNames[o] }
+
+// Refers tells whether the operator is about the state of a node.
+func (o Op) Refers() bool {
+	switch o {
+	case Updates, Closed, Late, Lookup, StateQuery, WindowQuery:
+		return true
+	}
+	return false
+}
 
 // Agg is an aggregate of the values N.
 type Agg uint8
@@ -93,7 +101,6 @@ const (
 	Fields // count, sum, greatest, last and mean
 	Combine
 	Fold
-	aggs
 )
 
 var aggNames = [...]string{
@@ -201,7 +208,8 @@ func (p *Pipeline) String() string {
 			fmt.Fprintf(&s, " f%d", n.F)
 		case MultiJoin, MultiReduce:
 			fmt.Fprintf(&s, " outer %b", n.F)
-		case Updates, Closed, Late, Lookup, StateQuery, WindowQuery:
+		}
+		if n.Op.Refers() {
 			fmt.Fprintf(&s, " of %s", Name(n.Of))
 		}
 		if n.keyed() {

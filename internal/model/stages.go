@@ -122,7 +122,7 @@ func (m *Machine) group(t *task, i int, deltas []delta) {
 // find is a row that a node keeps; nil: there is none.
 func (m *Machine) find(node int, key string) []int64 {
 	c := m.kept[node]
-	if e := c.rows[key]; e != nil {
+	if e := c.rows[key]; e != nil && m.mutation != NothingFound {
 		return m.p.Nodes[node].Agg.of(e.rows)
 	}
 	return c.table[key]
@@ -144,6 +144,14 @@ func (m *Machine) join(t *task, i int, deltas []delta) {
 			combinations = more
 		}
 	}
+	latestFirst := func(c []int) []int {
+		if m.mutation == JoinBySides {
+			return c
+		}
+		c = slices.Sorted(slices.Values(c))
+		slices.Reverse(c)
+		return c
+	}
 	slices.SortFunc(combinations, func(a, b []int) int {
 		return slices.Compare(latestFirst(a), latestFirst(b))
 	})
@@ -159,15 +167,12 @@ func (m *Machine) join(t *task, i int, deltas []delta) {
 	}
 }
 
-func latestFirst(c []int) []int {
-	c = slices.Sorted(slices.Values(c))
-	slices.Reverse(c)
-	return c
-}
-
 // table keeps the last value of each key.
 func (m *Machine) table(i int, deltas []delta) {
 	c := m.kept[i]
+	if m.mutation == FirstIsLatest {
+		slices.Reverse(deltas)
+	}
 	for _, d := range deltas {
 		if m.p.Nodes[i].Op == LatestEntries && Removes(d.row) {
 			delete(c.table, d.key)
@@ -285,7 +290,7 @@ func (m *Machine) forget(i int) {
 	}
 	for start, closed := range c.windows { // order: each by itself
 		switch {
-		case closed == 0 && m.endOf(n.Window, start) <= m.clock(i):
+		case closed == 0 && m.endOf(n.Window, start) <= m.clock(i) && m.mutation != NeverCloses:
 			c.windows[start] = m.now
 		case closed != 0 && !written[start] && closed+n.Window.retention() <= m.now:
 			delete(c.windows, start)
@@ -348,7 +353,9 @@ func (m *Machine) sessions(t *task, i int, key string, deltas []delta) {
 	w, c := m.p.Nodes[i].Window, m.kept[i]
 	k, now, gap := c.keys[key], m.mark(i), m.p.Nodes[i].Window.Size*int64(time.Second)
 	was := slices.Clone(k.open)
-	touches := func(s session, at int64) bool { return at < s.end && s.start < at+gap }
+	touches := func(s session, at int64) bool {
+		return at < s.end && s.start < at+gap || m.mutation == GapIncluded && (at == s.end || s.start == at+gap)
+	}
 	take := func(d delta) {
 		one := session{start: d.at, end: d.at + gap, changed: true}
 		var rest []session
@@ -366,7 +373,7 @@ func (m *Machine) sessions(t *task, i int, key string, deltas []delta) {
 	}
 	var late []delta
 	for _, d := range deltas {
-		if d.may && d.at+gap <= now {
+		if d.may && d.at+gap <= now && m.mutation != SessionsTakeAll {
 			late = append(late, d)
 			continue
 		}
@@ -435,6 +442,9 @@ func (m *Machine) handLate(t *task, i int, d delta) bool {
 func (m *Machine) counted(t *task, i int, key string, deltas []delta) {
 	w, c := m.p.Nodes[i].Window, m.kept[i]
 	k := c.keys[key]
+	if m.mutation == NumbersBegin {
+		k.seen = nil
+	}
 	put := func(first int64) []Row {
 		rows := k.seen[first:min(first+w.Size, int64(len(k.seen)))]
 		c.rows[windowKey(w, first, first+w.Size, key)] = &entry{key, first, first + w.Size, rows}
