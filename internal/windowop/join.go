@@ -167,8 +167,8 @@ func (o *Join) send(c *plan.KeyContext, j *Joined) error {
 	return c.Emit(o.row)
 }
 
-// merge makes the fresh rows kept ones, but for those that nothing is asked of any more: without pairs, rows that have met another, and
-// all but one of those that can only be met, of a time.
+// merge makes the fresh rows kept ones. Without pairs two kinds aren't needed any more: rows that have met another, unless rows of the
+// other side may be handed on, too; and all but one of those of one time that can only be met.
 func (o *Join) merge() {
 	o.kept = append(o.kept, o.fresh...)
 	slices.SortStableFunc(o.kept, func(a, b joinRow) int { return a.compare(&b) })
@@ -177,7 +177,7 @@ func (o *Join) merge() {
 	}
 	n := 0
 	for i, r := range o.kept {
-		if r.met {
+		if r.met && !o.Alone[1-r.side] {
 			continue
 		}
 		if !o.Alone[r.side] && i > 0 && o.kept[i-1].side == r.side && o.kept[i-1].time == r.time {
