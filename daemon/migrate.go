@@ -162,7 +162,7 @@ func resolve(ctx context.Context, t *target, db *pebblestate.DB, f *migrateFlags
 
 // migrateLocked migrates a copy of the store and lets it take the store's place. Nobody else can open that meanwhile.
 func (a *app) migrateLocked(ctx context.Context, t *target, lock *pebblestate.Lock, f *migrateFlags) (err error) {
-	if err := a.keepReplaced(t.dir); err != nil {
+	if err := a.keepReplaced(t.dir, ""); err != nil {
 		return err
 	}
 	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: t.dir, Pipeline: t.pipeline.Name(), Lock: lock})
@@ -213,12 +213,26 @@ func (a *app) migrateLocked(ctx context.Context, t *target, lock *pebblestate.Lo
 		return errors.Join(fmt.Errorf("the savepoint that a migration begins with: %w", err), os.RemoveAll(tmp))
 	}
 	fmt.Fprintf(a.err, "savepoint %s holds the pipeline as it was, txid %d\n", info.Name, info.Txid)
-	if err := a.putInPlace(t.dir, tmp, true); err != nil {
+	earlier, err := pebblestate.Aside(t.dir)
+	if err != nil {
 		return err
+	}
+	earlier = slices.DeleteFunc(earlier, func(dir string) bool { return !strings.HasSuffix(dir, byMigration) })
+	if err := a.putInPlace(t.dir, tmp, true, byMigration); err != nil {
+		return err
+	}
+	for _, dir := range earlier { // each has its savepoint
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.err, "%s, which an earlier migration had replaced, is removed\n", dir)
 	}
 	fmt.Fprintf(a.err, "%s is migrated: txid %d\n", t.dir, snap.Txid+1)
 	return a.printMigration(f.format, r)
 }
+
+// byMigration ends the names of directories that a migration has replaced: the next one removes them.
+const byMigration = ".migrated"
 
 // doing lists what a migration has to do, in the order of the steps and in the grammar of the command.
 func doing(r *change.Resolution) []string {

@@ -69,7 +69,7 @@ func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, nam
 		}
 		defer func() { err = errors.Join(err, lock.Close()) }()
 	}
-	if err := a.keepReplaced(t.dir); err != nil {
+	if err := a.keepReplaced(t.dir, ""); err != nil {
 		return err
 	}
 	tmp := t.dir + pebblestate.SuffixRestoring
@@ -93,7 +93,7 @@ func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, nam
 	if err := raiseEpoch(ctx, t, lock, tmp); err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err := a.putInPlace(t.dir, tmp, occupied); err != nil {
+	if err := a.putInPlace(t.dir, tmp, occupied, ""); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d\n", t.dir, at)
@@ -123,7 +123,7 @@ func (a *app) sameStore(ctx context.Context, t *target, lock *pebblestate.Lock, 
 
 // putInPlace makes tmp dir. Where the system can exchange two directories there is no moment at which dir is neither the one nor
 // the other; elsewhere pebblestate.CheckAside keeps a pipeline from beginning anew in that moment.
-func (a *app) putInPlace(dir, tmp string, there bool) error {
+func (a *app) putInPlace(dir, tmp string, there bool, by string) error {
 	parent := filepath.Dir(dir)
 	if !there {
 		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) { // it is empty
@@ -141,7 +141,7 @@ func (a *app) putInPlace(dir, tmp string, there bool) error {
 	}
 	switch err := exchange(whole, dir); {
 	case errors.Is(err, errors.ErrUnsupported):
-		aside := asideName(dir)
+		aside := asideName(dir, by)
 		if err := os.Rename(dir, aside); err != nil {
 			return err
 		}
@@ -156,12 +156,12 @@ func (a *app) putInPlace(dir, tmp string, there bool) error {
 	if err := syncDir(parent); err != nil {
 		return err
 	}
-	return a.keepReplaced(dir)
+	return a.keepReplaced(dir, by)
 }
 
-// keepReplaced gives what a restore has replaced its name, be it one that was interrupted just before that.
-func (a *app) keepReplaced(dir string) error {
-	aside := asideName(dir)
+// keepReplaced gives what has been replaced its name, be it by one that was interrupted just before that.
+func (a *app) keepReplaced(dir, by string) error {
+	aside := asideName(dir, by)
 	switch err := os.Rename(dir+pebblestate.SuffixRestored, aside); {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
@@ -172,8 +172,8 @@ func (a *app) keepReplaced(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-func asideName(dir string) string {
-	return dir + pebblestate.SuffixReplaced + time.Now().UTC().Format("20060102T150405.000")
+func asideName(dir, by string) string {
+	return dir + pebblestate.SuffixReplaced + time.Now().UTC().Format("20060102T150405.000") + by
 }
 
 func syncDir(dir string) error {
