@@ -90,15 +90,25 @@ func aggregateError(step string, err error) *batch.Error {
 	return batch.NewError(batch.Permanent, code, step, err, "the states are as they were before this batch; use a wider type")
 }
 
-// BatchAggregateAll sends on what all values of a batch come to, one result per batch that has any: Trident's aggregate of a stream
-// that isn't grouped. R and name are as in BatchAggregate.
-func BatchAggregateAll[R, T any](s Stream[T], name string, a agg.Aggregation[T]) Stream[R] {
+// AggregateAll keeps what all values of a stream come to, in a state called name that has one row: Trident's persistentAggregate of a
+// stream that isn't grouped, whose state is a Snapshottable. StateQuery finds the row by the key true.
+func AggregateAll[T any](s Stream[T], name string, a agg.Aggregation[T]) *State[bool] {
+	return Aggregate(all(s), name, a)
+}
+
+// all brings all values together, by a key that they share.
+func all[T any](s Stream[T]) Grouped[bool, T] {
 	key, err := value.KeyOf[bool]("all")
 	if err != nil {
 		panic(fmt.Sprintf("engine: a bool as a key: %v", err))
 	}
-	g := Grouped[bool, T]{s: s, key: func(T) bool { return true }, codec: key}
-	totals := BatchAggregate[R](g, name, a)
+	return Grouped[bool, T]{s: s, key: func(T) bool { return true }, codec: key}
+}
+
+// BatchAggregateAll sends on what all values of a batch come to, one result per batch that has any: Trident's aggregate of a stream
+// that isn't grouped. R and name are as in BatchAggregate.
+func BatchAggregateAll[R, T any](s Stream[T], name string, a agg.Aggregation[T]) Stream[R] {
+	totals := BatchAggregate[R](all(s), name, a)
 	out := derive[R](totals)
 	out.n.step = name
 	totals.to(func(b *builder) push[Total[bool, R]] {
