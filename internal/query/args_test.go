@@ -10,8 +10,14 @@ import (
 
 func TestArgs(t *testing.T) {
 	params := []state.Column{
-		{Name: "page", Type: "string"}, {Name: "depth", Type: "int"}, {Name: "share", Type: "float"}, {Name: "amount", Type: "decimal"},
-		{Name: "all", Type: "bool"}, {Name: "at", Type: "timestamp"}, {Name: "raw", Type: "bytes"}, {Name: "tags", Type: "any"},
+		{Name: "page", Type: "string"},
+		{Name: "depth", Type: "int"},
+		{Name: "share", Type: "float"},
+		{Name: "amount", Type: "decimal"},
+		{Name: "all", Type: "bool"},
+		{Name: "at", Type: "timestamp"},
+		{Name: "raw", Type: "bytes"},
+		{Name: "tags", Type: "any"},
 	}
 	for _, c := range []struct {
 		words []string
