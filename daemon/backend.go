@@ -60,6 +60,9 @@ func serverStatus(s engine.Status) server.Status {
 		}
 		st.Mirrors = append(st.Mirrors, ms)
 	}
+	for _, k := range s.Sinks {
+		st.Sinks = append(st.Sinks, server.SinkStatus{Name: k.Name, Target: k.Describe, Txid: k.Txid, Records: k.Records})
+	}
 	if p := s.Savepoints; p != nil {
 		st.Savepoints = &server.SavepointStatus{
 			Place: p.Place, Name: p.Name, Txid: p.Txid, Bytes: p.Bytes, Seconds: p.Took.Seconds(), Covered: p.Covered.UTC(), Made: p.Made, Failures: p.Failures,

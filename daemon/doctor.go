@@ -120,6 +120,11 @@ func examine(ctx context.Context, t *target, pl *plan.Plan, timeout time.Duratio
 			checks = append(checks, begin(ctx, "table "+table.Name, func(ctx context.Context) []doctor.Finding { return table.Check(ctx, env) }))
 		}
 	}
+	for _, out := range pl.Sinks {
+		env := env
+		env.Sink = out.Name
+		checks = append(checks, begin(ctx, "sink "+out.Name, func(ctx context.Context) []doctor.Finding { return checkSink(ctx, out, env) }))
+	}
 	if k := pl.Keeper; k != nil && k.Check != nil {
 		env := env
 		env.Positions = s.positions

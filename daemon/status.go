@@ -92,6 +92,11 @@ func (a *app) printStatus(st *server.Status, format string) error {
 			}
 		}
 	}
+	if format == formatTable {
+		for _, k := range st.Sinks {
+			fmt.Fprintf(a.out, "sink %s: %d records up to txid %d (%s)\n", k.Name, k.Records, k.Txid, k.Target)
+		}
+	}
 	if format == formatTable && st.Savepoints != nil {
 		a.printSavepointStatus(st.Savepoints)
 	}

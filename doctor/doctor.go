@@ -47,6 +47,7 @@ type Finding struct {
 type Env struct {
 	Pipeline string
 	Source   string // the source's id; empty for what isn't a source
+	Sink     string // the sink's name; empty for what isn't a sink
 	Dir      string // what relative paths are relative to; empty: the working directory
 	Locked   bool   // the pipeline runs under a lock, so that its offsets go through transactions
 	Running  bool   // a process runs the pipeline at the moment, so that positions move

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -43,7 +42,7 @@ func To[T any](s Stream[T], name string, target Target[T]) {
 		Open: func(env plan.Env) (sink.Sink, error) { return target.Open(p.name, name, env) },
 	}}
 	if ch, ok := target.(doctor.Checker); ok {
-		def.plan.Check = func(ctx context.Context, env doctor.Env) []doctor.Finding { return ch.Check(ctx, env) }
+		def.plan.Check = ch.Check
 	}
 	p.sinks = append(p.sinks, def)
 	p.describe("sink %s: %s, from %s", name, def.plan.Describe, s.way())

@@ -85,6 +85,8 @@ type Status struct {
 
 	// Mirrors show the committed positions elsewhere. Only one that stalls keeps batches waiting, which Reasons tell then.
 	Mirrors []MirrorStatus `json:"mirrors,omitempty"`
+	// Sinks are the targets outside, by name.
+	Sinks []SinkStatus `json:"sinks,omitempty"`
 	// Savepoints tells of those made by schedule, if there is one. They never keep batches waiting.
 	Savepoints *SavepointStatus `json:"savepoints,omitempty"`
 
@@ -94,6 +96,14 @@ type Status struct {
 
 	// BatchSeconds is how long the last committed batch took.
 	BatchSeconds PhaseSeconds `json:"batch_seconds"`
+}
+
+// SinkStatus is what one sink was given up to the last committed batch.
+type SinkStatus struct {
+	Name    string     `json:"name"`
+	Target  string     `json:"target"`
+	Txid    batch.Txid `json:"txid"`    // the last that had something for it; 0: none had
+	Records int64      `json:"records"` // of all batches so far
 }
 
 // InFlight is a batch between its beginning and its commit.

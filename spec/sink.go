@@ -11,6 +11,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	connect "github.com/tridentd/tridentd/connect/kafka"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
@@ -89,6 +90,7 @@ func (s *sinkDecl) label() string { return "sink " + s.name }
 // targetDecl is what a sink writes to.
 type targetDecl struct {
 	describe string
+	check    func(ctx context.Context, env doctor.Env) []doctor.Finding // nil: it can't be checked
 	open     func(pipeline, name string, env plan.Env) (sink.Sink, error)
 }
 
@@ -138,7 +140,10 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 		if err := probe.Close(context.Background()); err != nil {
 			panic("spec: a sink that was never claimed doesn't close: " + err.Error())
 		}
-		return targetDecl{describe: "kafka topic " + cfg.Topic, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
+		check := func(ctx context.Context, env doctor.Env) []doctor.Finding {
+			return connect.CheckSink(ctx, cluster, cfg, c.m.name, s.name)
+		}
+		return targetDecl{describe: "kafka topic " + cfg.Topic, check: check, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
 			return connect.NewSink(cluster, cfg, pipeline, name, env)
 		}}
 	}
@@ -204,7 +209,7 @@ func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
 // planSink makes a sink of a plan.
 func (p *Pipeline) planSink(i int) *plan.Sink {
 	s, target := p.m.sinks[i], p.c.targets[i]
-	return &plan.Sink{Name: s.name, Describe: s.text(target.describe), Open: func(env plan.Env) (sink.Sink, error) {
+	return &plan.Sink{Name: s.name, Describe: s.text(target.describe), Check: target.check, Open: func(env plan.Env) (sink.Sink, error) {
 		env.Dir = p.dir
 		return target.open(p.name, s.name, env)
 	}}

@@ -1,12 +1,16 @@
 package kafka
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/kafka"
 	"github.com/tridentd/tridentd/sink"
@@ -118,6 +122,24 @@ func (t Target[T]) Open(pipeline, name string, env emitter.Env) (sink.Sink, erro
 		return nil, t.err
 	}
 	return NewSink(t.cluster.cfg, t.cfg, pipeline, name, env)
+}
+
+// Check implements doctor.Checker.
+func (t Target[T]) Check(ctx context.Context, env doctor.Env) []doctor.Finding {
+	if t.err != nil {
+		return []doctor.Finding{doctor.Of("kafka", t.err)}
+	}
+	return CheckSink(ctx, t.cluster.cfg, t.cfg, env.Pipeline, env.Sink)
+}
+
+// CheckSink asks the cluster of a sink whether the sink can be written.
+func CheckSink(ctx context.Context, cluster kafka.Config, cfg kafkasink.Config, pipeline, name string) []doctor.Finding {
+	opts, err := cluster.ClientOptions(hclog.NewNullLogger())
+	if err != nil {
+		return []doctor.Finding{doctor.Of("kafka sink "+name, err)}
+	}
+	cfg.Pipeline, cfg.Sink, cfg.Client = pipeline, name, opts
+	return kafkasink.Check(ctx, cfg)
 }
 
 // NewSink makes the sink name of a pipeline, which writes to a cluster.

@@ -316,3 +316,36 @@ func TestForeignProgress(t *testing.T) {
 		t.Errorf("an offset that isn't ours: %v", err)
 	}
 }
+
+func TestCheck(t *testing.T) {
+	k := testenv.Kafka(t)
+	p := newTopic(t, k, 2)
+	text := func(cfg Config) string {
+		t.Helper()
+		var all []string
+		for _, f := range Check(t.Context(), cfg) {
+			all = append(all, f.Level.String()+" "+f.Subject+": "+f.Text)
+		}
+		return strings.Join(all, "\n")
+	}
+	if got, want := text(p.cfg), "ok kafka topic "+p.name+": 2 partitions, to be written to\nok kafka sink out: has been given nothing yet"; got != want {
+		t.Errorf("before the first run:\n%s\nwant\n%s", got, want)
+	}
+	p.deliver(p.claimed(4), output(3, 4, value("a")))
+	if got := text(p.cfg); !strings.Contains(got, "ok kafka sink out: holds the output up to txid 3, of epoch 4") {
+		t.Errorf("after a batch:\n%s", got)
+	}
+	long := p.cfg
+	long.TransactionTimeout, long.MaxRecordBytes = time.Hour, 5<<20
+	got := text(long)
+	for _, want := range []string{"error kafka sink out: its transaction_timeout of 1h0m0s is above the brokers' transaction.max.timeout.ms of 15m0s", "warn kafka topic " + p.name + ": takes records of 1 MiB, the sink's max_record_bytes is 5 MiB"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	gone := p.cfg
+	gone.Topic = "not-there"
+	if got := text(gone); !strings.HasPrefix(got, "error kafka topic not-there: ") {
+		t.Errorf("a topic that doesn't exist:\n%s", got)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -112,22 +111,19 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 // asking bounds a question whose answer makes an error clearer.
 const asking = 5 * time.Second
 
+// maxTransaction is the brokers' setting for the longest transaction_timeout.
+const maxTransaction = "transaction.max.timeout.ms"
+
 // tooLong says which limit of the brokers the transaction's time limit is above.
 func (s *Sink) tooLong(ctx context.Context, client *kgo.Client, err error) error {
-	limit := "the brokers' transaction.max.timeout.ms"
-	const name = "transaction.max.timeout.ms"
+	limit := "the brokers' " + maxTransaction
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
 	defer cancel()
 	adm := kadm.NewClient(client)
-	brokers, cerr := adm.ListBrokers(ctx)
-	rs, derr := adm.DescribeBrokerConfigs(ctx, brokers.NodeIDs()...)
-	if cerr == nil && derr == nil {
-		for _, r := range rs {
-			for _, c := range r.Configs {
-				if ms, perr := strconv.ParseInt(c.MaybeValue(), 10, 64); c.Key == name && perr == nil {
-					limit = fmt.Sprintf("broker %s's %s of %s", r.Name, name, time.Duration(ms)*time.Millisecond)
-				}
-			}
+	if brokers, berr := adm.ListBrokers(ctx); berr == nil {
+		rs, derr := adm.DescribeBrokerConfigs(ctx, brokers.NodeIDs()...)
+		if ms, ok := number(rs, maxTransaction); derr == nil && ok {
+			limit += fmt.Sprintf(" of %s", time.Duration(ms)*time.Millisecond)
 		}
 	}
 	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "claim", fmt.Errorf("the sink's transaction_timeout of %s is above %s: %w", s.cfg.TransactionTimeout, limit, err),
