@@ -196,7 +196,7 @@ func (e *encoder) ofMap(a *appender, t reflect.Type, path string) error {
 		return err
 	}
 	a.f = func(dst []byte, v reflect.Value) (_ []byte, err error) {
-		keys := v.MapKeys()
+		keys := v.MapKeys() // order: sorted next
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		dst = append(dst, '{')
 		elem := reflect.New(t.Elem()).Elem() // one that has an address
