@@ -119,6 +119,10 @@ func (b *Bucket) list(ctx context.Context, prefix, delimiter string, f func(*blo
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil && gcerrors.Code(err) == gcerrors.NotFound:
+			// One of files says the same of a file that goes while it looks.
+			if there, aerr := b.b.IsAccessible(ctx); aerr == nil && there {
+				return batch.NewError(batch.Transient, batch.CodeUnavailable, "savepoint", fmt.Errorf("list %s: %w", strings.TrimSuffix(b.name+"/"+prefix, "/"), err), "")
+			}
 			return b.gone(err)
 		case err != nil:
 			return b.failed("list", prefix, err)
