@@ -304,3 +304,43 @@ func TestJoinsThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// What decides a state behind a join are the steps of both sides; the rows that wait are a state of their own.
+func TestDefinitionOfJoins(t *testing.T) {
+	pl, err := joining(t, "0s", `
+  paid:
+    from: payments
+    steps:
+      - filter: order != "x"
+  unpaid:
+    from: orders
+    steps:
+      - join: {with: paid, kind: anti, on: {id: order}, within: 1h}
+      - filter: amount > 0
+      - join: {with: payments, kind: anti, on: {id: order}, within: 2h}
+      - aggregate: {n: count()}
+`)().Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, d := range pl.Definition.States {
+		for _, w := range d.Ways {
+			got[d.Schema.Name] = append(got[d.Schema.Name], w.Source+": "+strings.Join(w.Steps, "; "))
+		}
+	}
+	first, second := "join anti with paid on id = order within 1h0m0s", "join anti with payments on id = order within 2h0m0s"
+	for state, want := range map[string][]string{
+		"unpaid.join":   {"orders: " + first, `payments: filter order != "x"; ` + first},
+		"unpaid.join.2": {"orders: " + first + "; filter amount > 0; " + second, `payments: filter order != "x"; ` + first + "; filter amount > 0; " + second, "payments: " + second},
+		"unpaid": {
+			"orders: " + first + "; filter amount > 0; " + second + "; aggregate n = count()",
+			`payments: filter order != "x"; ` + first + "; filter amount > 0; " + second + "; aggregate n = count()",
+			"payments: " + second + "; aggregate n = count()",
+		},
+	} { // order: each by itself
+		if !slices.Equal(got[state], want) {
+			t.Errorf("%s: %q, want %q", state, got[state], want)
+		}
+	}
+}
