@@ -282,6 +282,8 @@ func (b *builder) add(i int, n *model.Node) {
 		put(engine.BatchFullJoin(s, second, key, key, func(a, b *row) row { return model.Joined(a, b) }).Name(name))
 	case model.AntiJoin:
 		put(engine.BatchAntiJoin(s, second, key, key).Name(name))
+	case model.JoinWithin:
+		put(joinWithin(n, s, second, key).Name(name))
 	case model.MultiJoin, model.MultiReduce:
 		b.multi(i, n)
 	case model.Shuffle:
@@ -331,6 +333,21 @@ func (b *builder) grouped(s stream, n *model.Node) group {
 		opts = append(opts, engine.Retention(seconds(w.Retention)))
 	}
 	return engine.GroupByWindow(s, shape, key, "key", opts...)
+}
+
+func joinWithin(n *model.Node, a, b stream, key func(row) string) stream {
+	within := time.Duration(n.Seconds) * time.Second
+	switch n.F {
+	case model.WithinInner:
+		return engine.Join(a, b, within, key, key, func(a, b row) row { return model.Joined(&a, &b) })
+	case model.WithinLeft:
+		return engine.LeftJoin(a, b, within, key, key, func(a row, b *row) row { return model.Joined(&a, b) })
+	case model.WithinRight:
+		return engine.RightJoin(a, b, within, key, key, func(a *row, b row) row { return model.Joined(a, &b) })
+	case model.WithinFull:
+		return engine.FullJoin(a, b, within, key, key, func(a, b *row) row { return model.Joined(a, b) })
+	}
+	return engine.AntiJoin(a, b, within, key, key)
 }
 
 // multi adds a MultiJoin or a MultiReduce.

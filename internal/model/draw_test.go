@@ -115,7 +115,7 @@ var drawn = func() []model.Op {
 		all = append(all, model.Aggregate)
 	}
 	for range 3 {
-		all = append(all, model.Updates, model.Closed, model.Late, model.Lookup, model.StateQuery, model.WindowQuery)
+		all = append(all, model.JoinWithin, model.Updates, model.Closed, model.Late, model.Lookup, model.StateQuery, model.WindowQuery)
 	}
 	return all
 }()
@@ -141,7 +141,7 @@ func (d *drawing) node() {
 	n.In = []int{in}
 	rows, timed := d.rows[in], d.timed[in]
 	switch n.Op {
-	case model.InnerJoin, model.LeftJoin, model.RightJoin, model.FullJoin, model.AntiJoin, model.MultiJoin, model.MultiReduce, model.Merge:
+	case model.InnerJoin, model.LeftJoin, model.RightJoin, model.FullJoin, model.AntiJoin, model.JoinWithin, model.MultiJoin, model.MultiReduce, model.Merge:
 		more := 1
 		if n.Op == model.MultiJoin || n.Op == model.MultiReduce || n.Op == model.Merge {
 			more = rapid.IntRange(1, 2).Draw(t, "more inputs")
@@ -160,9 +160,16 @@ func (d *drawing) node() {
 	case model.Lookup, model.StateQuery, model.WindowQuery:
 		n.Of = rapid.SampledFrom(d.states(n.Op)).Draw(t, "of")
 	}
+	if n.Op == model.JoinWithin && !timed {
+		n.Op = model.InnerJoin
+	}
 	n.F = rapid.IntRange(0, model.Functions-1).Draw(t, "function")
 	n.Key = rapid.IntRange(0, 2).Draw(t, "key")
 	switch n.Op {
+	case model.JoinWithin:
+		n.F = rapid.IntRange(model.WithinInner, model.WithinAnti).Draw(t, "join")
+		n.Seconds = rapid.Int64Range(0, 5).Draw(t, "within") * d.unit()
+		rows *= 2
 	case model.Shuffle, model.PartitionBy, model.Partition, model.Broadcast, model.BatchGlobal:
 		n.Parts = rapid.IntRange(1, 3).Draw(t, "parts")
 		if n.Op == model.Broadcast {

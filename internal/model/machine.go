@@ -44,10 +44,11 @@ type Machine struct {
 
 	// What the batches so far have left.
 	txid    int64
-	marks   map[int]int64     // by source: its watermark
-	seen    map[place]int64   // the largest event time
-	offsets map[place]int64   // where the next batch begins
-	kept    map[int]*contents // by state
+	marks   map[int]int64                // by source: its watermark
+	seen    map[place]int64              // the largest event time
+	offsets map[place]int64              // where the next batch begins
+	kept    map[int]*contents            // by state
+	waiting map[int]map[string][]waiting // by join in event time, and key
 
 	// The batch that is worked on.
 	batch    *Batch
@@ -130,7 +131,7 @@ type value struct {
 func New(p *Pipeline, mutation Mutation) *Machine {
 	m := &Machine{
 		p: p, mutation: mutation, outs: map[int][]edge{}, behind: map[int][]int{}, late: map[int]int{}, placed: map[int]int{}, sources: map[int][]int{},
-		marks: map[int]int64{}, seen: map[place]int64{}, offsets: map[place]int64{}, kept: map[int]*contents{},
+		marks: map[int]int64{}, seen: map[place]int64{}, offsets: map[place]int64{}, kept: map[int]*contents{}, waiting: map[int]map[string][]waiting{},
 	}
 	var err error
 	if m.berlin, err = time.LoadLocation("Europe/Berlin"); err != nil {
@@ -180,7 +181,7 @@ func New(p *Pipeline, mutation Mutation) *Machine {
 // Exchanges tells whether the node's values go from task to task.
 func (n *Node) Exchanges() bool {
 	switch n.Op {
-	case Aggregate, BatchAggregate, AggregateAll, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, MultiJoin, MultiReduce,
+	case Aggregate, BatchAggregate, AggregateAll, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce,
 		Shuffle, PartitionBy, Partition, Broadcast, Global, BatchGlobal, Latest, LatestEntries, Lookup, StateQuery, WindowQuery:
 		return true
 	}
@@ -427,6 +428,12 @@ func (m *Machine) take(t *task, e edge, v value) {
 		m.add(i, inPart(d, 0))
 	case BatchGlobal:
 		m.add(i, inPart(d, m.txid%int64(n.Parts)))
+	case JoinWithin:
+		if v.may && v.at < m.mark(i) {
+			m.reject(t, "late", Name(i))
+			return
+		}
+		m.add(i, d)
 	case LatestEntries:
 		d.text = v.K
 		d.key = textKey(d.text)

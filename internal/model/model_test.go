@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-var cases = flag.Int("model.cases", 0, "how many pipelines the engine is compared with the model on; 0: 2,000, a share with the race detector")
+var cases = flag.Int("model.cases", 0, "how many pipelines the engine is compared with the model on; 0: 2,000, or 20,000 with TRIDENTD_TEST_FULL")
 
 // left is what a batch left: by node and key, and what was turned away up to it.
 type left struct {

@@ -18,6 +18,7 @@ const (
 	NeverCloses                     // windows of time are never forgotten
 	JoinBySides                     // combinations come in the order of the first side
 	FirstIsLatest                   // a table keeps the first value of a batch
+	NoneIsAlone                     // a value without a partner is forgotten
 	NothingFound                    // queries find no aggregate
 	Mutations
 )

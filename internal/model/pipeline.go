@@ -43,6 +43,7 @@ const (
 	RightJoin                // Key
 	FullJoin                 // Key
 	AntiJoin                 // Key
+	JoinWithin               // Key, F: which join, Seconds: how far apart
 	MultiJoin                // Key, F: which sides are outer, bit by bit
 	MultiReduce              // Key, F as in MultiJoin
 	Shuffle                  // Parts
@@ -63,7 +64,7 @@ const (
 
 var opNames = [...]string{
 	"source", "map", "try_map", "panic_map", "flaky", "filter", "flat_map", "merge", "aggregate", "updates", "closed", "late",
-	"batch_aggregate", "batch_aggregate_all", "partition_aggregate", "join", "left_join", "right_join", "full_join", "anti_join",
+	"batch_aggregate", "batch_aggregate_all", "partition_aggregate", "join", "left_join", "right_join", "full_join", "anti_join", "join_within",
 	"multi_join", "multi_reduce", "shuffle", "partition_by", "partition", "broadcast", "global", "batch_global", "partition_persist",
 	"partition_persist_emit", "latest", "latest_entries", "lookup", "state_query", "window_query", "watch",
 }
@@ -206,6 +207,8 @@ func (p *Pipeline) String() string {
 			}
 		case Map, TryMap, PanicMap, Filter, FlatMap, Partition:
 			fmt.Fprintf(&s, " f%d", n.F)
+		case JoinWithin:
+			fmt.Fprintf(&s, " f%d, %ds", n.F, n.Seconds)
 		case MultiJoin, MultiReduce:
 			fmt.Fprintf(&s, " outer %b", n.F)
 		}
@@ -232,7 +235,7 @@ func (p *Pipeline) String() string {
 
 func (n *Node) keyed() bool {
 	switch n.Op {
-	case Aggregate, BatchAggregate, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, MultiJoin, MultiReduce, PartitionBy, Latest,
+	case Aggregate, BatchAggregate, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce, PartitionBy, Latest,
 		Lookup, StateQuery, WindowQuery:
 		return true
 	}

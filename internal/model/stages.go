@@ -23,6 +23,9 @@ func (m *Machine) exchange(i int) {
 			m.totals(i, deltas)
 		}
 		return
+	case JoinWithin:
+		m.joinWithin(i, deltas)
+		return
 	case Latest, LatestEntries:
 		m.table(i, deltas)
 		return
@@ -465,7 +468,7 @@ func (m *Machine) counted(t *task, i int, key string, deltas []delta) {
 		}
 		return s.until <= m.now
 	})
-	for first := int64(0); first < int64(len(k.seen)); first += w.Slide {
+	for first := int64(0); len(deltas) > 0 && first < int64(len(k.seen)); first += w.Slide {
 		if first+w.Size > int64(len(k.seen)) {
 			rows := put(first)
 			m.hand(t, i, update, key, first, first+w.Size, rows)
