@@ -102,6 +102,7 @@ func kitOf[R any](a agg.Aggregation[row], values func(R) []int64) kit {
 				return readRows(ctx, snap, name, func(k engine.Spanned[string]) string {
 					return model.KeyText(w, k.Key, k.Window.First, k.Window.Limit)
 				}, values)
+			default:
 			}
 			return readRows(ctx, snap, name, func(k engine.Spanned[string]) string {
 				return model.KeyText(w, k.Key, k.Window.Start.UnixNano(), k.Window.End.UnixNano())
@@ -485,8 +486,9 @@ func read(ctx context.Context, snap *pebblestate.Snapshot, i int, n *model.Node)
 		return readRows(ctx, snap, name, quoted, persisted)
 	case model.Watch:
 		return readRows(ctx, snap, name, func(k noted) string { return fmt.Sprintf("txid %d, row %d", k.Txid, k.Row) }, model.WatchedRow)
+	default:
+		return readRows(ctx, snap, name, quoted, tableRow)
 	}
-	return readRows(ctx, snap, name, quoted, tableRow)
 }
 
 // text writes a record.

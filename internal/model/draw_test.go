@@ -97,6 +97,7 @@ func (d *drawing) states(op model.Op) []int {
 			fits = n.Op == model.Aggregate && n.Window.Shape == model.NoWindow
 		case model.WindowQuery:
 			fits = n.Op == model.Aggregate && n.Window.ByTime()
+		default:
 		}
 		if fits {
 			all = append(all, i)
@@ -159,6 +160,7 @@ func (d *drawing) node() {
 		rows *= 3
 	case model.Lookup, model.StateQuery, model.WindowQuery:
 		n.Of = rapid.SampledFrom(d.states(n.Op)).Draw(t, "of")
+	default:
 	}
 	if n.Op == model.JoinWithin && !timed {
 		n.Op = model.InnerJoin
@@ -188,6 +190,7 @@ func (d *drawing) node() {
 		timed = false
 	case model.PersistEmit:
 		timed = false
+	default:
 	}
 	if rows > maxRows {
 		n = model.Node{Op: model.Map, In: []int{in}, F: n.F}
@@ -240,6 +243,7 @@ func (d *drawing) window(timed bool) model.Window {
 		w.Size = rapid.Int64Range(1, 5).Draw(t, "size")
 		w.Slide = rapid.Int64Range((w.Size+2)/3, w.Size).Draw(t, "slide") * unit
 		w.Size *= unit
+	default:
 	}
 	if w.ByTime() || w.Shape == model.Session {
 		if w.RetentionSet = rapid.IntRange(0, 2).Draw(t, "retention set") == 0; w.RetentionSet {

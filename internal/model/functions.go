@@ -141,6 +141,7 @@ func WindowAsked(w Window, r Row) int64 {
 		step = w.Slide
 	case Days:
 		return r.At - (r.At%86_400+86_400)%86_400 - 3600
+	default:
 	}
 	at := r.At - w.Offset
 	return at - (at%step+step)%step + w.Offset

@@ -31,9 +31,9 @@ func least(s *sample, c circumstances, mutation model.Mutation) (*sample, circum
 // withouts lists samples that lack a node, a batch or a record of s.
 func withouts(s *sample) []*sample {
 	var all []*sample
-	for i := len(s.p.Nodes) - 1; i >= 0; i-- {
+	for i, n := range slices.Backward(s.p.Nodes) {
 		if p := withoutNode(s.p, i); p != nil {
-			all = append(all, &sample{p, moved(s.batches, i, s.p.Nodes[i].Op == model.Source)})
+			all = append(all, &sample{p, moved(s.batches, i, n.Op == model.Source)})
 		}
 	}
 	for i := range s.batches {

@@ -165,6 +165,7 @@ func New(p *Pipeline, mutation Mutation) *Machine {
 					m.placed[n.Of] = len(m.exchanges)
 				}
 			}
+		default:
 		}
 		if n.Exchanges() {
 			m.exchanges = append(m.exchanges, i)
@@ -184,8 +185,9 @@ func (n *Node) Exchanges() bool {
 	case Aggregate, BatchAggregate, AggregateAll, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce,
 		Shuffle, PartitionBy, Partition, Broadcast, Global, BatchGlobal, Latest, LatestEntries, Lookup, StateQuery, WindowQuery:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // Keeps tells whether the node keeps a state.
@@ -193,8 +195,9 @@ func (n *Node) Keeps() bool {
 	switch n.Op {
 	case Aggregate, Persist, PersistEmit, Latest, LatestEntries, Watch:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // Take works on a batch; next is the one behind it, if any. It returns false if the pipeline stops at it: then nothing of it counts.
@@ -514,8 +517,9 @@ func windowKey(w Window, start, end int64, key string) string {
 		return timeKey(start) + timeKey(end) + textKey(key)
 	case ByCount:
 		return numberKey(start) + numberKey(end) + textKey(key)
+	default:
+		return timeKey(start) + textKey(key)
 	}
-	return timeKey(start) + textKey(key)
 }
 
 // windowsOf lists the windows that a time lies in, the earliest first.
@@ -563,8 +567,9 @@ func KeyText(w Window, key string, start, end int64) string {
 		return fmt.Sprintf("%q of values %d to %d", key, start, end)
 	case Sliding, Session:
 		return fmt.Sprintf("%q from %d to %d", key, start, end)
+	default:
+		return fmt.Sprintf("%q from %d", key, start)
 	}
-	return fmt.Sprintf("%q from %d", key, start)
 }
 
 // byShard groups deltas: shard by shard, key by key, each in the order in which they came.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -24,8 +25,6 @@ import (
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
-
-	"time"
 )
 
 var cases = flag.Int("model.cases", 0, "how many pipelines the engine is compared with the model on; 0: 2,000, or 20,000 with TRIDENTD_TEST_FULL")

@@ -76,8 +76,9 @@ func (o Op) Refers() bool {
 	switch o {
 	case Updates, Closed, Late, Lookup, StateQuery, WindowQuery:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // Agg is an aggregate of the values N.
@@ -211,6 +212,7 @@ func (p *Pipeline) String() string {
 			fmt.Fprintf(&s, " f%d, %ds", n.F, n.Seconds)
 		case MultiJoin, MultiReduce:
 			fmt.Fprintf(&s, " outer %b", n.F)
+		default:
 		}
 		if n.Op.Refers() {
 			fmt.Fprintf(&s, " of %s", Name(n.Of))
@@ -221,6 +223,7 @@ func (p *Pipeline) String() string {
 		switch n.Op {
 		case Aggregate, BatchAggregate, AggregateAll, PartitionAgg:
 			fmt.Fprintf(&s, ", %s", n.Agg)
+		default:
 		}
 		if n.Window.Shape != NoWindow {
 			fmt.Fprintf(&s, ", in %s", n.Window)
@@ -238,8 +241,9 @@ func (n *Node) keyed() bool {
 	case Aggregate, BatchAggregate, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce, PartitionBy, Latest,
 		Lookup, StateQuery, WindowQuery:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // Record is a record of a source.
@@ -264,7 +268,7 @@ func (b *Batch) String() string {
 	if b.Advance {
 		fmt.Fprintf(&s, ", event time comes to %d", b.AdvanceTo)
 	}
-	for node := 0; node < 8; node++ {
+	for _, node := range sortedKeys(b.Records) {
 		for part, records := range b.Records[node] {
 			if len(records) == 0 {
 				continue

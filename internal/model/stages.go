@@ -32,6 +32,7 @@ func (m *Machine) exchange(i int) {
 	case Shuffle, PartitionBy, Partition, Broadcast, Global, BatchGlobal:
 		m.repartition(i, deltas)
 		return
+	default:
 	}
 	groups := byShard(deltas)
 	for _, shard := range sortedKeys(groups) {
@@ -94,6 +95,7 @@ func (m *Machine) group(t *task, i int, deltas []delta) {
 		return
 	case InnerJoin:
 		outer = 0
+	default:
 	}
 	for side, rows := range sides {
 		if len(rows) == 0 && outer&(1<<side) == 0 {

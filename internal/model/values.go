@@ -57,6 +57,7 @@ func (a Agg) of(rows []Row) []int64 {
 		return []int64{int64(n), sum, sorted[n-1], ns[n-1], int64(math.Float64bits(float64(sum) / float64(n)))}
 	case Combine:
 		return []int64{ns[0], ns[n-1], sum}
+	default:
 	}
 	var e Ends
 	for _, r := range rows {
