@@ -159,9 +159,21 @@ func readCommitted(t *testing.T, brokers []string, topic string) (values [][]byt
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ends, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, topic)
-	if err != nil {
-		t.Fatal(err)
+	var ends kadm.ListedOffsets
+	for settled := false; !settled; time.Sleep(20 * time.Millisecond) { // the markers of the last commit come a moment after it
+		log, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)
+		if err == nil {
+			ends, err = kadm.NewClient(cl).ListCommittedOffsets(ctx, topic)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		settled = true
+		log.Each(func(o kadm.ListedOffset) {
+			if s, ok := ends.Lookup(o.Topic, o.Partition); !ok || s.Offset != o.Offset {
+				settled = false
+			}
+		})
 	}
 	left := map[int32]int64{}
 	ends.Each(func(o kadm.ListedOffset) {

@@ -417,7 +417,13 @@ func TestGateIsShownForEachBatch(t *testing.T) {
 	e.mu.Unlock()
 	close(doubt)
 	eventually(t, "the next batch is planned, and one reason left", func() bool { return len(h.Status().Reasons) == 1 })
-	if st := h.Status(); !away() || len(st.InFlight) != 2 {
+	st, begun := h.Status(), 0
+	for _, f := range st.InFlight {
+		if f.Phase != "planning" { // that one may find nothing
+			begun++
+		}
+	}
+	if !away() || begun != 2 {
 		t.Errorf("batch %d is held back, and the status is %+v", st.Txid+1, st)
 	}
 	close(gate)

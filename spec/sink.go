@@ -140,7 +140,7 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 		if err := probe.Close(context.Background()); err != nil {
 			panic("spec: a sink that was never claimed doesn't close: " + err.Error())
 		}
-		check := func(ctx context.Context, env doctor.Env) []doctor.Finding {
+		check := func(ctx context.Context, _ doctor.Env) []doctor.Finding {
 			return connect.CheckSink(ctx, cluster, cfg, c.m.name, s.name)
 		}
 		return targetDecl{describe: "kafka topic " + cfg.Topic, check: check, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {

@@ -2,6 +2,7 @@ package filesink
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -202,10 +203,8 @@ func (s *Sink) write(name string, out *sink.Output) (err error) {
 		if line == nil {
 			line = []byte("null")
 		}
-		for _, b := range line {
-			if b == '\n' {
-				return batch.NewError(batch.Permanent, batch.CodeBadRecord, "write", errors.New("the value holds a line break, which ends a record in the file"), "write it as JSON").At(p, r.Offset)
-			}
+		if bytes.IndexByte(line, '\n') >= 0 {
+			return batch.NewError(batch.Permanent, batch.CodeBadRecord, "write", errors.New("the value holds a line break, which ends a record in the file"), "write it as JSON").At(p, r.Offset)
 		}
 		if _, err := w.Write(line); err != nil {
 			return err

@@ -4,6 +4,7 @@ package kafkasink
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,17 @@ func (p *topic) Records(ctx context.Context) ([]sink.Record, error) {
 		return nil, err
 	}
 	defer client.Close()
+	// What a commit or an abort has decided shows once its markers are written, a moment later.
+	for id := TransactionalID(p.cfg.Pipeline, p.cfg.Sink); ; {
+		txns, err := kadm.NewClient(client).DescribeTransactions(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasPrefix(txns[id].State, "Prepare") {
+			break
+		}
+		time.Sleep(settling)
+	}
 	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, p.name)
 	if err != nil {
 		return nil, err

@@ -118,7 +118,7 @@ func (s *suite) sees(values ...string) {
 		got = append(got, string(recs[i].Value))
 	}
 	if fmt.Sprint(got) != fmt.Sprint(values) {
-		s.Fatalf("readers find %q, want %q", got, values)
+		s.Fatalf("readers find %d records, %.200q …, want %d, %.200q …", len(got), fmt.Sprint(got), len(values), fmt.Sprint(values))
 	}
 }
 
