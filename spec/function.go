@@ -75,6 +75,11 @@ func (m *model) customs() []*expr.Custom {
 			}
 		}
 	}
+	for _, s := range m.sinks {
+		if s.key != nil {
+			add(s.key.e)
+		}
+	}
 	for _, s := range m.streams {
 		for _, st := range s.steps {
 			for _, x := range st.exprs {

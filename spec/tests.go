@@ -37,6 +37,9 @@ type Expectation struct {
 	States   map[string]*Literal // a list of rows each, of which the named fields count; in the order of Names
 	Names    []string
 	Rejected *Literal // a list of rows; nil: none
+	// Sinks are the rows that the batch has for sinks, a list each, in order; Outputs are their names as the file has them.
+	Sinks   map[string]*Literal
+	Outputs []string
 	// Error is a part of the error that the batch must stop the pipeline with; nil: it commits.
 	Error *Literal
 }
@@ -68,6 +71,7 @@ func testsField() *field {
 					{name: "watermark", kind: kindString, def: "where the records have brought it", doc: "To where event time has come before this batch, in all sources that have any: windows that end by then close in it. In RFC 3339."},
 					{name: "expect", kind: kindObject, doc: "What must be there once the batch has committed.", fields: []*field{
 						{name: "states", kind: kindMap, keys: kindName, doc: "For each state that counts the list of all its rows. Of a row the fields that are named count; those of the key must be.", item: rows("rows of", "The state's rows.", "")},
+						{name: "sinks", kind: kindMap, keys: kindName, doc: "For each sink that counts the list of all records that the batch has for it, in order. Of a record the fields that are named count; `_key` is its key. No target is contacted.", item: rows("records for", "The records.", "")},
 						rows("rejected", "The rows that the batch turns away, by source, partition and offset, with those of the fields `kind`, `source`, `partition`, `offset`, `step`, `cause`, `key` and `value` that count; of `step` and `cause` a part will do. Without this the batch may turn nothing away.", "rejected:\n  - {kind: late, source: views}"),
 						{name: "error", kind: kindValue, doc: "A part of the error with which this batch, the last one, must stop the pipeline."},
 					}},
@@ -204,6 +208,15 @@ func (r *reporter) testBatch(n *node, last bool) TestBatch {
 			r.rowsOf(rows)
 			b.Expect.Names = append(b.Expect.Names, name)
 			b.Expect.States[name] = rows
+		}
+	}
+	if sinks := e.get("sinks"); sinks != nil {
+		b.Expect.Sinks = map[string]*Literal{}
+		for _, name := range sinks.keys {
+			rows := sinks.values[name].literal
+			r.rowsOf(rows)
+			b.Expect.Outputs = append(b.Expect.Outputs, name)
+			b.Expect.Sinks[name] = rows
 		}
 	}
 	if rejected := e.get("rejected"); rejected != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/rerun"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -88,7 +89,9 @@ type Result struct {
 	// Entries are the ledger's entries, in txid order.
 	Entries []txstate.Entry
 	// snaps holds what each batch left; snaps[0] is the empty store.
-	snaps []*pebblestate.Snapshot
+	snaps   []*pebblestate.Snapshot
+	outputs rerun.Outputs
+	sinks   []string
 }
 
 // Run runs p on the batches. A failure fails the test.
@@ -112,7 +115,10 @@ func Try(t testing.TB, p *engine.Pipeline, in ...Input) (*Result, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Result{t: t, db: db}
+	r := &Result{t: t, db: db, outputs: rerun.Outputs{}}
+	for _, s := range w.plan.Sinks {
+		r.sinks = append(r.sinks, s.Name)
+	}
 	t.Cleanup(func() {
 		for _, s := range r.snaps {
 			if err := s.Close(); err != nil {
@@ -133,7 +139,7 @@ func Try(t testing.TB, p *engine.Pipeline, in ...Input) (*Result, error) {
 		r.snaps = append(r.snaps, snap)
 	}
 	keep()
-	runErr := w.script.Input().Run(t.Context(), w.script.Plan(w.plan), db, rerun.Circumstances{Pending: 2, OnCommit: func(e *txstate.Entry) {
+	runErr := w.script.Input().Run(t.Context(), w.script.Plan(w.plan), db, rerun.Circumstances{Pending: 2, OnOutput: r.outputs.Add, OnCommit: func(e *txstate.Entry) {
 		if keep(); len(r.snaps) != int(e.Txid)+1 && snapErr == nil {
 			panic(fmt.Sprintf("enginetest: txid %d committed as number %d", e.Txid, len(r.snaps)-1))
 		}
@@ -156,7 +162,7 @@ func (r *Result) At(txid batch.Txid) *Result {
 	if int64(txid) >= int64(len(r.snaps)) {
 		r.t.Fatalf("At(%d): txid %d was the last that committed", txid, r.Txid())
 	}
-	return &Result{t: r.t, db: r.db, Entries: r.Entries[:txid], snaps: r.snaps[:txid+1]}
+	return &Result{t: r.t, db: r.db, Entries: r.Entries[:txid], snaps: r.snaps[:txid+1], outputs: r.outputs, sinks: r.sinks}
 }
 
 func (r *Result) snap() *pebblestate.Snapshot { return r.snaps[len(r.snaps)-1] }
@@ -174,6 +180,16 @@ func (r *Result) has(name string) bool {
 		}
 	}
 	return false
+}
+
+// Output is what batch txid has for a sink, in order: what its target would be given. No target is contacted, nor needed.
+func (r *Result) Output(name string, txid batch.Txid) []sink.Record {
+	r.t.Helper()
+	r.At(txid)
+	if !slices.Contains(r.sinks, name) {
+		r.t.Fatalf("the pipeline has no sink %q", name)
+	}
+	return r.outputs[name][txid]
 }
 
 // State returns the rows of a state, as engine.ReadState does.

@@ -12,9 +12,11 @@ import (
 	"github.com/tridentd/tridentd/agg"
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/codec"
+	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/emitter/file"
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/engine/enginetest"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/window"
 )
 
@@ -208,4 +210,40 @@ func TestMistakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// nowhere is a target that nobody may contact.
+type nowhere struct{}
+
+func (nowhere) Describe() string { return "nowhere" }
+
+func (nowhere) Encode(v view, r *sink.Record) error {
+	r.Key, r.Value = []byte(v.Page), []byte(v.At.Format(time.RFC3339))
+	return nil
+}
+
+func (nowhere) Open(string, string, emitter.Env) (sink.Sink, error) { panic("a target was opened") }
+
+func TestOutput(t *testing.T) {
+	build := func() *engine.Pipeline {
+		p := engine.New("views")
+		in := engine.From(p, "views", file.Paths("/nowhere/*"), codec.JSON[view]()).EventTime(func(v view) time.Time { return v.At }, 0)
+		engine.To(in.Filter(func(v view) bool { return v.Page != "" }), "out", nowhere{})
+		return p
+	}
+	in := []enginetest.Input{{"views": {viewAt("a", at(0, 1)), viewAt("b", at(0, 2))}}, {"views": {viewAt("", at(0, 3))}}, {"views": {viewAt("c", at(0, 4))}}}
+	r := enginetest.Run(t, build(), in...)
+	for txid, want := range map[batch.Txid][]string{1: {"a 2026-01-01T00:00:01Z", "b 2026-01-01T00:00:02Z"}, 2: nil, 3: {"c 2026-01-01T00:00:04Z"}} {
+		var got []string
+		for _, rec := range r.Output("out", txid) {
+			got = append(got, string(rec.Key)+" "+string(rec.Value))
+			if stamp := time.UnixMilli(rec.Timestamp).UTC().Format(time.RFC3339); stamp != string(rec.Value) {
+				t.Errorf("the record of %s is stamped %s", rec.Value, stamp)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("txid %d: %q, want %q", txid, got, want)
+		}
+	}
+	enginetest.Deterministic(t, build, in...)
 }

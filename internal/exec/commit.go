@@ -175,6 +175,13 @@ func (x *Executor) Success(b *batch.Batch) {
 			Tell(m, at)
 		}
 	}
+	if x.cfg.OnOutput != nil {
+		for i, out := range f.outputs {
+			if out != nil {
+				x.cfg.OnOutput(x.plan.Sinks[i].Name, out)
+			}
+		}
+	}
 	if x.cfg.OnCommit != nil {
 		x.cfg.OnCommit(f.entry)
 	}

@@ -55,6 +55,9 @@ type Config struct {
 	Now func() time.Time
 	// OnCommit is told each committed entry, in order; it must not block. May be nil.
 	OnCommit func(*txstate.Entry)
+	// OnOutput is told what each batch that has committed had for a sink, in order, before OnCommit; it must not keep what it is
+	// told. May be nil.
+	OnOutput func(name string, out *sink.Output)
 	// Check is the share of batches, 0 to 1, that are computed a second time before they commit; one that comes out otherwise is
 	// a permanent failure with batch.CodeNotDeterministic.
 	Check float64

@@ -110,11 +110,11 @@ var table = map[string]rule{
 		clients: []string{xxhash, pebble + "/vfs"},
 	},
 	"internal/rerun": {
-		ours:    []string{"internal/plan", "internal/exec", "internal/query", "emitter", "state", "txstate", "pebblestate", "replay"},
+		ours:    []string{"internal/plan", "internal/exec", "internal/query", "emitter", "sink", "state", "txstate", "pebblestate", "replay"},
 		clients: []string{xxhash, pebble + "/vfs"},
 	},
 	"engine/enginetest": {
-		ours:    []string{"engine", "replay", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun", "internal/sim"},
+		ours:    []string{"engine", "replay", "emitter", "sink", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun", "internal/sim"},
 		clients: []string{hclog, xxhash, pebble + "/vfs"},
 	},
 	"savepoint":        {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress", "github.com/cenkalti/backoff/v5", xsync}},
@@ -132,7 +132,7 @@ var table = map[string]rule{
 		clients: []string{hclog, xxhash, yaml, lz, "github.com/invopop/jsonschema"},
 	},
 	"spec/spectest": {
-		ours: []string{"spec", "emitter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun"},
+		ours: []string{"spec", "emitter", "sink", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun"},
 	},
 	"server":       {ours: []string{"engine", "replay", "state", "txstate"}, clients: []string{hclog, "github.com/prometheus/client_golang"}},
 	"daemon":       {any: true},

@@ -21,6 +21,7 @@ import (
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -41,6 +42,8 @@ type Circumstances struct {
 	Check bool
 	// OnCommit is told each batch once it has committed. May be nil.
 	OnCommit func(*txstate.Entry)
+	// OnOutput is told what each batch has for a sink, before OnCommit; it must not keep what it is told. May be nil.
+	OnOutput func(name string, out *sink.Output)
 	// Open, if not nil, brings other emitters than those over Input.Sources; they must serve the same records.
 	Open func(id string) (emitter.Emitter, error)
 }
@@ -60,6 +63,7 @@ func (in *Input) Run(ctx context.Context, pl *plan.Plan, db *pebblestate.DB, c C
 		// What only informs must not differ between two runs either.
 		Now:      func() time.Time { return Clock },
 		OnCommit: c.OnCommit,
+		OnOutput: c.OnOutput,
 		Sources: func(id string) (emitter.Emitter, error) {
 			s := in.Sources[id]
 			if s == nil {

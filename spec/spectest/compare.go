@@ -33,6 +33,11 @@ func (r *run) compare(ctx context.Context, txid batch.Txid, snap *pebblestate.Sn
 			failures = append(failures, diff)
 		}
 	}
+	for _, name := range want.Outputs {
+		if diff := r.compareSink(txid, name, want.Sinks[name]); diff != "" {
+			failures = append(failures, diff)
+		}
+	}
 	diff, err := r.compareRejected(ctx, txid, snap, want.Rejected)
 	if diff != "" {
 		failures = append(failures, diff)

@@ -23,10 +23,12 @@ type run struct {
 	script *rerun.Script
 	tables map[string]func(plan.Env) (emitter.Emitter, error)
 	fails  bool // the last batch is expected to
+	// outputs is what the batches have for sinks.
+	outputs rerun.Outputs
 }
 
 func newRun(p *spec.Pipeline, test *spec.Test) (*run, error) {
-	r := &run{p: p, test: test, tables: map[string]func(plan.Env) (emitter.Emitter, error){}}
+	r := &run{p: p, test: test, tables: map[string]func(plan.Env) (emitter.Emitter, error){}, outputs: rerun.Outputs{}}
 	pl, err := p.Plan()
 	if err != nil {
 		return nil, err
@@ -150,7 +152,7 @@ func (r *run) run(ctx context.Context, out *Outcome) (err error) {
 		}
 	}()
 	var snapErr error
-	stopped := r.script.Input().Run(ctx, pl, db, rerun.Circumstances{Pending: 2, OnCommit: func(e *txstate.Entry) {
+	stopped := r.script.Input().Run(ctx, pl, db, rerun.Circumstances{Pending: 2, OnOutput: r.outputs.Add, OnCommit: func(e *txstate.Entry) {
 		snap, err := db.Snapshot()
 		if err != nil {
 			snapErr = err
@@ -212,13 +214,18 @@ func (r *run) states() []string {
 	return all
 }
 
-// checkStates reports expected rows of states that the pipeline doesn't keep.
+// checkStates reports expected rows of states, and of sinks, that the pipeline hasn't got.
 func (r *run) checkStates() error {
 	have := r.states()
 	for _, b := range r.test.Batches {
 		for _, name := range b.Expect.Names {
 			if !slices.Contains(have, name) {
 				return r.test.ProblemAt(b.Expect.States[name], "it keeps "+strings.Join(have, ", "), "the pipeline keeps no state %s", name)
+			}
+		}
+		for _, name := range b.Expect.Outputs {
+			if !slices.ContainsFunc(r.plan.Sinks, func(s *plan.Sink) bool { return s.Name == name }) {
+				return r.test.ProblemAt(b.Expect.Sinks[name], "", "the pipeline has no sink %s", name)
 			}
 		}
 	}

@@ -283,3 +283,46 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestSinks: what a batch has for a sink is compared record by record, and no target is contacted.
+func TestSinks(t *testing.T) {
+	const text = orders + `sinks:
+  big:
+    from: bigger
+    kafka: {brokers: [127.0.0.1:1], topic: big, key: id}
+    fields: [id, amount, at, tags]
+tests:
+  - name: big orders
+    tables: {countries: []}
+    batches:
+      - records: {orders: [{id: a, amount: 1.50, at: "2026-01-01T00:10:00Z"}, {id: b, amount: 15, at: "2026-01-01T00:10:01Z", tags: [x, 1]}, {id: c, amount: 20, at: "2026-01-01T00:10:02Z"}]}
+        expect:
+          sinks:
+            big:
+              - {_key: b, id: b, amount: "15", at: "2026-01-01T00:10:01Z", tags: [x, 1]}
+              - {_key: c, tags: null}
+      - expect: {sinks: {big: []}}
+`
+	pipeline := strings.Replace(text, "streams:\n", "streams:\n  bigger:\n    from: orders\n    steps:\n      - filter: amount > 10\n", 1)
+	pipeline = strings.Replace(pipeline, "k: string(_key)", "k: id", 1)
+	pipeline = strings.Replace(pipeline, "day: date(_timestamp)", "day: id", 1)
+	for from, want := range map[string]string{
+		"": "", "{_key: c, tags: null}": "what batch 1 has for sink big isn't as expected", "tags: [x, 1]}\n              ": `["x",1]`, "_key: b": "- d",
+	} {
+		to := map[string]string{"_key: b": "_key: d", "tags: [x, 1]}\n              ": "tags: [x, 2]}\n              "}[from]
+		if strings.HasPrefix(from, "{_key: c") {
+			to = "{_key: d}"
+		}
+		p, tests, err := load(t, "o.yaml", map[string]string{"o.yaml": strings.Replace(pipeline, from, to, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := spectest.RunTest(t.Context(), p, tests[0], spectest.Options{Deterministic: from == ""})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(out.Failures, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("with %q: %q lacks %q", to, got, want)
+		}
+	}
+}
