@@ -165,25 +165,52 @@ func (p *past) txidAt(ctx context.Context, at time.Time) (batch.Txid, error) {
 
 // atFlags choose an earlier txid.
 type atFlags struct {
-	txid int64
+	txid txidFlag
 	time string
 }
 
+// txidFlag is a flag that takes a txid, and knows whether it was given one.
+type txidFlag struct {
+	txid  batch.Txid
+	given bool
+}
+
+// String implements pflag.Value.
+func (f *txidFlag) String() string {
+	if !f.given {
+		return ""
+	}
+	return strconv.FormatUint(uint64(f.txid), 10)
+}
+
+// Set implements pflag.Value.
+func (f *txidFlag) Set(s string) error {
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return errors.New("it is no txid: a whole number from 0 on")
+	}
+	f.txid, f.given = batch.Txid(n), true
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f *txidFlag) Type() string { return "int" }
+
 func (f *atFlags) add(cmd *cobra.Command) {
-	cmd.Flags().Int64Var(&f.txid, "at-txid", -1, "as of this txid, rebuilt by replay from the ledger (0: before the first batch)")
+	cmd.Flags().Var(&f.txid, "at-txid", "as of this txid, rebuilt by replay from the ledger (0: before the first batch)")
 	cmd.Flags().StringVar(&f.time, "at-time", "", "as of the last txid that had committed at this time (RFC 3339)")
 }
 
-func (f *atFlags) set() bool { return f.txid >= 0 || f.time != "" }
+func (f *atFlags) set() bool { return f.txid.given || f.time != "" }
 
 // choose is the txid that the flags ask for.
 func (f *atFlags) choose(ctx context.Context, p *past) (batch.Txid, error) {
 	if f.time == "" {
-		return batch.Txid(f.txid), nil
+		return f.txid.txid, nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, f.time)
 	switch {
-	case f.txid >= 0:
+	case f.txid.given:
 		return 0, usagef("give --at-txid or --at-time, not both")
 	case err != nil:
 		return 0, usagef("--at-time %q isn't a time such as 2026-12-01T10:00:00Z", f.time)

@@ -117,10 +117,15 @@ func (r *resolver) renames() error {
 	var errs []error
 	w := r.was
 	w.Sources, w.States = slices.Clone(w.Sources), slices.Clone(w.States)
+	taken := map[string]string{} // the old name, by the new one
 	for _, old := range slices.Sorted(maps.Keys(r.d.Sources)) {
 		name := r.d.Sources[old]
 		from, to := part(r.was.Sources, old), part(r.is.Sources, name)
+		first, twice := taken[name]
+		taken[name] = old
 		switch {
+		case twice:
+			errs = append(errs, fmt.Errorf("sources %s and %s can't both become %s: each has positions of its own", first, old, name))
 		case from == nil:
 			errs = append(errs, noSuch(Source, old, "the store", namesIn(r.was.Sources)))
 		case to == nil:
@@ -146,10 +151,17 @@ func (r *resolver) renames() error {
 		slices.SortStableFunc(ways, func(a, b plan.Way) int { return strings.Compare(a.Source, b.Source) })
 		w.States[i].Ways = ways
 	}
+	clear(taken)
 	for _, old := range slices.Sorted(maps.Keys(r.d.Rename)) {
 		name := r.d.Rename[old]
+		first, twice := taken[name]
+		taken[name] = old
 		i := slices.IndexFunc(r.stored, func(s state.Schema) bool { return s.Name == old })
 		switch {
+		case twice:
+			errs = append(errs, fmt.Errorf("states %s and %s can't both become %s: each has rows of its own", first, old, name))
+		case slices.Contains(r.d.Drop, old):
+			errs = append(errs, fmt.Errorf("state %s can't be dropped and go on as %s: say one of both", old, name))
 		case i < 0:
 			errs = append(errs, noSuch(State, old, "the store", r.storedNames()))
 		case stateOf(r.is.States, name) == nil:
