@@ -383,7 +383,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("pipeline: p\nsources: {s: {file: {paths: [a]}, decode: csv}}\nstreams: {x: {from: s, steps: [{aggregate: {n: max(a, b)}}]}}\n")
 	f.Add("pipeline: \"${A:-p}\"\nstreams:\n  x:\n    steps:\n      - filter: |\n          a ==\n            \"ü\n")
 	f.Fuzz(func(t *testing.T, src string) {
-		lines := strings.Count(src, "\n") + 1
+		lines := strings.Count(src, "\n") + strings.Count(src, "\r") + 1 // YAML takes either for a line's end
 		p, err := Parse("f.yaml", []byte(src), Options{Dir: "testdata/none", Env: func(string) (string, bool) { return "", false }})
 		if err == nil {
 			if _, err := p.Plan(); err != nil {

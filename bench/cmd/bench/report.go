@@ -108,7 +108,9 @@ func summary(runs []Run, programs []string) []Row {
 			}
 			if b, ok := base[r.Round]; ok {
 				ratio = append(ratio, r.Rate/b.Rate)
-				cpuRatio = append(cpuRatio, r.CPU/float64(r.Records)/(b.CPU/float64(b.Records)))
+				if b.CPU > 0 { // it is told in hundredths of a second
+					cpuRatio = append(cpuRatio, r.CPU/float64(r.Records)/(b.CPU/float64(b.Records)))
+				}
 			}
 		}
 		row.Rate, row.Slowest, row.Fastest = median(rate), slices.Min(rate), slices.Max(rate)
