@@ -96,16 +96,20 @@ func (f *migrateFlags) decisions(was, is plan.Definition, stored []state.Schema)
 			slices.ContainsFunc(is.States, func(s plan.StateDefinition) bool { return s.Schema.Name == to })
 		aSource := slices.ContainsFunc(was.Sources, func(p plan.Part) bool { return p.Name == old }) &&
 			slices.ContainsFunc(is.Sources, func(p plan.Part) bool { return p.Name == to })
+		into := d.Rename
 		switch {
 		case kind == change.State, kind == "" && aState && !aSource:
-			d.Rename[old] = to
 		case kind == change.Source, kind == "" && aSource && !aState:
-			d.Sources[old] = to
+			into = d.Sources
 		case aState && aSource:
 			return d, usagef("--rename %s: there are a state and a source of these names: say state:%s or source:%s", r, r, r)
 		default:
 			return d, usagef("--rename %s: neither a state nor a source is called %s in the store and %s in the pipeline", r, old, to)
 		}
+		if had, ok := into[old]; ok && had != to {
+			return d, usagef("--rename %s: it is to become %s, too", r, had)
+		}
+		into[old] = to
 	}
 	return d, nil
 }

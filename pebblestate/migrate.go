@@ -117,7 +117,7 @@ func (w *writer) dropState(t *table, states map[string]*table) error {
 	return w.delete(stateKey(t.schema.Name))
 }
 
-// migratePositions gives the positions of renamed sources their new source.
+// migratePositions gives the positions of renamed sources their new source. Those that an earlier source of that name has left end.
 func (w *writer) migratePositions(ctx context.Context, sources map[string]string, v *version) error {
 	if len(sources) == 0 {
 		return nil
@@ -126,6 +126,7 @@ func (w *writer) migratePositions(ctx context.Context, sources map[string]string
 	if err != nil {
 		return w.db.failedRead(err)
 	}
+	taken := slices.Collect(maps.Values(sources))
 	var moved []txstate.SavedPosition
 	for it.First(); it.Valid() && err == nil; it.Next() {
 		var p txstate.SavedPosition
@@ -133,10 +134,14 @@ func (w *writer) migratePositions(ctx context.Context, sources map[string]string
 			err = w.db.garbled(fmt.Sprintf("the position with key %x", it.Key()), err)
 			break
 		}
-		if to, ok := sources[p.Source]; ok {
-			if err = w.delete(it.Key()); err != nil {
-				break
-			}
+		to, ok := sources[p.Source]
+		if !ok && !slices.Contains(taken, p.Source) {
+			continue
+		}
+		if err = w.delete(it.Key()); err != nil {
+			break
+		}
+		if ok {
 			p.Source = to
 			moved = append(moved, p)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
 	"github.com/tridentd/tridentd/txstate/txstatetest"
 )
 
@@ -68,6 +69,31 @@ func TestMigrateDropsRenamesAndKeepsTheRest(t *testing.T) {
 		t.Errorf("state d has id %d, c had 3", got)
 	}
 	mustClose(t, db)
+}
+
+// TestMigrateEndsWhatAnEarlierSourceHasLeft: a source that takes a name begins with its own positions only.
+func TestMigrateEndsWhatAnEarlierSourceHasLeft(t *testing.T) {
+	db := mustOpen(t, testOptions(vfs.NewMem()))
+	defer mustClose(t, db)
+	left := batch.Position{Partition: batch.Partition{Source: "other", Topic: "gone", Number: 7}}
+	if err := db.Store().Admit(t.Context(), []batch.Position{left}); err != nil {
+		t.Fatal(err)
+	}
+	mustCommit(t, db, commitOf(1, setOf("a", 4, set("k", "1"))))
+	before := positionsOf(t, db)
+	m := migrationOf(2)
+	for _, p := range before {
+		if p.Source != "other" {
+			m.Sources = map[string]string{p.Source: "other"}
+		}
+	}
+	if err := db.Migrate(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	after := positionsOf(t, db)
+	if len(after) != len(before)-1 || slices.ContainsFunc(after, func(p txstate.SavedPosition) bool { return p.Source != "other" || p.Partition == left.Partition }) {
+		t.Errorf("positions %v, were %v", after, before)
+	}
 }
 
 func TestLoadReplacesAState(t *testing.T) {

@@ -149,6 +149,10 @@ func TestRenames(t *testing.T) {
 		{Backfill: []string{"nope"}},
 		{Rebuild: []string{"a2"}},
 		{Rebuild: []string{"nope"}},
+		{Rename: map[string]string{"a": "a2", "b": "a2"}},
+		{Rename: map[string]string{"a": "a2"}, Drop: []string{"a"}},
+		{Rename: map[string]string{"_rejected": "a2"}},
+		{Sources: map[string]string{"lines": "lines2", "other": "lines2"}},
 	} {
 		if _, err := Resolve(base(), is, stored(base()), bad); err == nil {
 			t.Errorf("%+v: no error", bad)
@@ -163,7 +167,7 @@ func TestAStateThatComesBackIsNotTakenForANewOne(t *testing.T) {
 	if err != nil || len(r.Open) != 1 || r.Open[0].Need != Accept || r.Open[0].Name != "b" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	for _, d := range []Decisions{{Accept: true}, {Drop: []string{"b"}}, {Backfill: []string{"b"}}} {
+	for _, d := range []Decisions{{Accept: true}, {Drop: []string{"b"}}, {Backfill: []string{"b"}}, {Rebuild: []string{"b"}}} {
 		if r, err := Resolve(was, base(), stored(base()), d); err != nil || len(r.Open) > 0 || len(r.Steps) == 0 {
 			t.Errorf("%+v: %+v, %v", d, r, err)
 		}

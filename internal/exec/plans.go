@@ -142,6 +142,7 @@ func Refused(open []change.Difference) error {
 	var b strings.Builder
 	b.WriteString("the pipeline has changed, and what it has kept doesn't go with that:")
 	var ways []string
+	rebuilt := map[string]bool{} // states that nothing else settles
 	add := func(way string) {
 		if !slices.Contains(ways, way) {
 			ways = append(ways, way)
@@ -159,6 +160,7 @@ func Refused(open []change.Difference) error {
 			}
 		case change.Rebuild:
 			add("--rebuild " + d.Name)
+			rebuilt[d.Name] = true
 		case change.Rename:
 			if d.Kind == change.Source {
 				add("--rename source:" + d.Like + "=" + d.Name)
@@ -167,7 +169,10 @@ func Refused(open []change.Difference) error {
 			}
 		}
 	}
-	if slices.ContainsFunc(open, func(d change.Difference) bool { return d.Need == change.Accept }) {
+	accepted := func(d change.Difference) bool {
+		return d.Need == change.Accept && slices.ContainsFunc(d.States, func(s string) bool { return !rebuilt[s] })
+	}
+	if slices.ContainsFunc(open, accepted) {
 		add("--accept, if the change is meant and the rows are to go on")
 	}
 	if slices.ContainsFunc(open, func(d change.Difference) bool { return d.Need == change.Rename }) {
