@@ -451,6 +451,16 @@ func (db *DB) check(ctx context.Context, mark floorMark, files manifest) error {
 	if next != last+1 {
 		return damaged(path, fmt.Errorf("the ledger has no entry of txid %d, although %d has committed", next, last))
 	}
+	if last == 0 {
+		return nil
+	}
+	if b, err := db.value(txidKey(kindLedger, last)); err != nil {
+		return err
+	} else if e, err := decodeEntry(b); err != nil {
+		return db.garbled(fmt.Sprintf("the ledger entry of txid %d", last), err)
+	} else if c := db.rec.committed; e.Chain != c.chain || !e.Time.Equal(c.time) {
+		return db.garbled("the head of the chain", fmt.Errorf("it is %016x at %s, that of txid %d is %016x at %s", c.chain, c.time, last, e.Chain, e.Time))
+	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // Different is the first thing that doesn't come out as it was recorded.
@@ -113,6 +115,76 @@ func (r *run) causes(d *exec.Difference) []string {
 		all = append(all, "a function of the pipeline isn't pure (a clock, a random number, map order), or "+byHand)
 	}
 	return all
+}
+
+// compareHead compares what the next batch goes on from, where the replay has come to the end of the ledger: the chain, the clock,
+// and every position with what the ranges of the batches add up to.
+func (r *run) compareHead(ctx context.Context, db *pebblestate.DB) error {
+	if r.o.To != r.last {
+		return nil
+	}
+	got, err := db.Store().Load(ctx)
+	if err != nil {
+		return err
+	}
+	want := &r.stands
+	different := func(what, want, got string) error {
+		d := &Different{Txid: r.last, What: what, Want: want, Got: got, Causes: []string{
+			"every batch came out equal: what the next one goes on from was changed by something else than a batch (a damaged disk, an edit)",
+		}}
+		if r.before != nil {
+			d.Causes = []string{fmt.Sprintf("something before txid %d differs: from txid %d on", r.o.From, r.before.Txid)}
+		}
+		return d
+	}
+	chain := got.Chain
+	if r.last > r.base { // the replayed one goes on from what differs below From
+		chain = r.entry(r.last).Chain
+	}
+	if want.Chain != chain {
+		return different("the head of the chain", fmt.Sprintf("%016x", want.Chain), fmt.Sprintf("%016x", chain))
+	}
+	if !want.Time.Equal(got.Time) {
+		return different("the clock", want.Time.Format(time.RFC3339Nano), got.Time.Format(time.RFC3339Nano))
+	}
+	at := make(map[batch.Partition]*txstate.SavedPosition, len(got.Positions))
+	for i := range got.Positions {
+		at[got.Positions[i].Partition] = &got.Positions[i]
+	}
+	for i := range want.Positions {
+		w := &want.Positions[i]
+		g := at[w.Partition]
+		delete(at, w.Partition)
+		switch {
+		case w.Topic == "": // it only says that the source has been opened before
+		case g == nil && w.Txid == 0 && w.Joined == 0: // no batch has begun with it so far
+		case g == nil:
+			return different("the position of "+w.Partition.String(), positionText(w), "none")
+		case positionText(w) != positionText(g):
+			return different("the position of "+w.Partition.String(), positionText(w), positionText(g))
+		}
+	}
+	for i := range got.Positions {
+		if g := &got.Positions[i]; at[g.Partition] != nil && g.Topic != "" {
+			return different("the position of "+g.Partition.String(), "none", positionText(g))
+		}
+	}
+	return nil
+}
+
+// positionText is all of a saved position but its partition.
+func positionText(p *txstate.SavedPosition) string {
+	text := fmt.Sprintf("offset %d, moved by txid %d, joined with txid %d", p.Next, p.Txid, p.Joined)
+	if p.LeaderEpoch != batch.NoEpoch {
+		text += fmt.Sprintf(", leader epoch %d", p.LeaderEpoch)
+	}
+	if p.Identity != "" {
+		text += fmt.Sprintf(", of %x", p.Identity)
+	}
+	if p.EventTime != txstate.NoTime {
+		text += ", event time " + time.Unix(0, p.EventTime).UTC().Format(time.RFC3339Nano)
+	}
+	return text
 }
 
 // compareStates compares the rows of all states.

@@ -125,6 +125,7 @@ type run struct {
 	entries []txstate.Entry
 	epoch   batch.Epoch      // of the store in question
 	saved   []batch.Position // of the store in question, by source and partition
+	stands  txstate.Snapshot // of the store in question
 	before  *Different       // the first below o.From
 	kept    atomic.Int64     // batches whose kept changes were compared
 }
@@ -135,7 +136,7 @@ func (r *run) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.last, r.epoch = snap.Txid, snap.Epoch
+	r.last, r.epoch, r.stands = snap.Txid, snap.Epoch, snap
 	if r.o.To == 0 {
 		r.o.To = snap.Txid
 	}
@@ -228,6 +229,9 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 	}
 	if err != nil {
 		return rep, r.failed(err)
+	}
+	if err := r.compareHead(ctx, db); err != nil {
+		return rep, err
 	}
 	if err := r.settle(ctx, db); err != nil {
 		return rep, err

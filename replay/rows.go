@@ -40,10 +40,7 @@ func (r *run) differentKeys(ctx context.Context, db *pebblestate.DB) ([]Key, err
 			if err != nil {
 				return nil, err
 			}
-			k, err := p.text(schemas[name])
-			if err != nil {
-				return nil, err
-			}
+			k := p.text(schemas[name])
 			raw = append(raw, rawKey{name, p.key})
 			if keys = append(keys, k); len(keys) == shownKeys {
 				return keys, r.lastWriters(ctx, keys, raw)
@@ -169,19 +166,25 @@ func differentRows(ctx context.Context, was, is *pebblestate.Snapshot, name stri
 	}
 }
 
-// text is the pair as people read it.
-func (p *pair) text(s state.Schema) (Key, error) {
-	c := Change{Schema: s}
-	err := p.decode(&c)
+// text is the pair as people read it: what can't be decoded, which a changed row may hold, as bytes.
+func (p *pair) text(s state.Schema) Key {
+	k := Key{State: s.Name, Key: fmt.Sprintf("%x", p.key)}
 	cols, n := query.Columns(s), len(s.Key)
-	k := Key{State: s.Name, Key: fields(cols[:n], c.Key)}
-	if c.Was != nil {
-		k.Want = fields(cols[n:], c.Was)
+	for _, side := range []struct {
+		value []byte
+		to    *string
+	}{{p.was, &k.Want}, {p.is, &k.Got}} {
+		if side.value == nil {
+			continue
+		}
+		row, err := query.Decode(nil, s, p.key, side.value)
+		if err != nil || len(row) != len(cols) {
+			*side.to = fmt.Sprintf("bytes %x", side.value)
+			continue
+		}
+		k.Key, *side.to = fields(cols[:n], row[:n]), fields(cols[n:], row[n:])
 	}
-	if c.Now != nil {
-		k.Got = fields(cols[n:], c.Now)
-	}
-	return k, err
+	return k
 }
 
 func fields(cols []state.Column, row []value.Value) string {
@@ -225,8 +228,9 @@ func writeText(s state.Schema, window bool, w *state.Write) string {
 		return ""
 	}
 	value := fmt.Sprintf("bytes %x", w.Value)
-	if row, err := query.Decode(nil, s, w.Key, w.Value); err == nil && s.Kind != "" {
-		value = fields(query.Columns(s)[len(s.Key):], row[len(s.Key):])
+	cols := query.Columns(s)
+	if row, err := query.Decode(nil, s, w.Key, w.Value); err == nil && s.Kind != "" && len(row) == len(cols) {
+		value = fields(cols[len(s.Key):], row[len(s.Key):])
 	}
 	switch {
 	case window:

@@ -233,6 +233,9 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 		}
 	}
 	snap.Epoch = x.epoch
+	if err := x.checkHead(ctx, &snap); err != nil {
+		return snap, x.located(err, 0)
+	}
 	if err := x.restore(ctx, snap); err != nil {
 		return snap, err
 	}
