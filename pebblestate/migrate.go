@@ -126,7 +126,10 @@ func (w *writer) migratePositions(ctx context.Context, sources map[string]string
 	if err != nil {
 		return w.db.failedRead(err)
 	}
-	taken := slices.Collect(maps.Values(sources))
+	taken := map[string]bool{}
+	for _, to := range sources { // order: a set
+		taken[to] = true
+	}
 	var moved []txstate.SavedPosition
 	for it.First(); it.Valid() && err == nil; it.Next() {
 		var p txstate.SavedPosition
@@ -135,7 +138,7 @@ func (w *writer) migratePositions(ctx context.Context, sources map[string]string
 			break
 		}
 		to, ok := sources[p.Source]
-		if !ok && !slices.Contains(taken, p.Source) {
+		if !ok && !taken[p.Source] {
 			continue
 		}
 		if err = w.delete(it.Key()); err != nil {

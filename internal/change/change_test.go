@@ -149,10 +149,7 @@ func TestRenames(t *testing.T) {
 		{Backfill: []string{"nope"}},
 		{Rebuild: []string{"a2"}},
 		{Rebuild: []string{"nope"}},
-		{Rename: map[string]string{"a": "a2", "b": "a2"}},
-		{Rename: map[string]string{"a": "a2"}, Drop: []string{"a"}},
 		{Rename: map[string]string{"_rejected": "a2"}},
-		{Sources: map[string]string{"lines": "lines2", "other": "lines2"}},
 	} {
 		if _, err := Resolve(base(), is, stored(base()), bad); err == nil {
 			t.Errorf("%+v: no error", bad)

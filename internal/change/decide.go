@@ -114,7 +114,7 @@ func (r *resolver) remade(name string) bool {
 
 // renames gives what was its new names.
 func (r *resolver) renames() error {
-	errs := append(twice(Source, r.d.Sources), twice(State, r.d.Rename)...)
+	var errs []error
 	w := r.was
 	w.Sources, w.States = slices.Clone(w.Sources), slices.Clone(w.States)
 	taken := map[string]string{} // the old name, by the new one
@@ -168,8 +168,6 @@ func (r *resolver) renames() error {
 			errs = append(errs, fmt.Errorf("state %s is the engine's own", old))
 		case stateOf(r.is.States, name) == nil:
 			errs = append(errs, noSuch(State, name, "the pipeline", statesIn(r.is.States)))
-		case slices.Contains(r.d.Drop, old):
-			errs = append(errs, fmt.Errorf("state %s can't both become %s and be dropped", old, name))
 		case r.holds(name) && r.d.Rename[name] == "" && !slices.Contains(r.d.Drop, name):
 			errs = append(errs, fmt.Errorf("state %s can't become %s: the store holds a state of that name; drop it, or rename it, too", old, name))
 		default:
@@ -187,20 +185,6 @@ func (r *resolver) renames() error {
 	slices.SortFunc(w.States, func(a, b plan.StateDefinition) int { return strings.Compare(a.Schema.Name, b.Schema.Name) })
 	r.was = w
 	return errors.Join(errs...)
-}
-
-// twice refuses two things that are to have one name: what is kept of them can't be told apart any more.
-func twice(kind string, names map[string]string) (errs []error) {
-	by := map[string][]string{}
-	for _, old := range slices.Sorted(maps.Keys(names)) {
-		by[names[old]] = append(by[names[old]], old)
-	}
-	for _, name := range slices.Sorted(maps.Keys(by)) {
-		if olds := by[name]; len(olds) > 1 {
-			errs = append(errs, fmt.Errorf("the %ss %s can't all become %s: one can", kind, strings.Join(olds, " and "), name))
-		}
-	}
-	return errs
 }
 
 // left finds states that come back: their rows have missed whatever was counted in between.
