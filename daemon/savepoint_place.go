@@ -6,12 +6,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tridentd/tridentd/internal/names"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/savepoint"
 )
 
 // localSavepoints is the folder of savepoints beside the pipelines' data directories.
-func (t *target) localSavepoints() string { return filepath.Join(t.root, "savepoints") }
+func (t *target) localSavepoints() string { return filepath.Join(t.root, names.Savepoints) }
 
 // savepoints opens the place of t's savepoints: the one asked for; else the one that the pipeline names; else a folder beside the
 // data directory.

@@ -233,9 +233,29 @@ func (a *app) queryPast(ctx context.Context, args []string, data string, f *atFl
 			return err
 		}
 		return p.at(ctx, txid, func(snap *pebblestate.Snapshot) error {
-			return querySnapshot(ctx, snap, rest[0], rest[1:], w)
+			return p.query(ctx, snap, rest[0], rest[1:], w)
 		})
 	})
+}
+
+// query prints a state of an earlier snapshot. One that has begun since was empty then.
+func (p *past) query(ctx context.Context, snap *pebblestate.Snapshot, name string, keys []string, w rowPrinter) error {
+	if _, err := query.Schema(snap, name); err == nil {
+		return querySnapshot(ctx, snap, name, keys, w)
+	}
+	now, err := p.db.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer now.Close() //nolint:errcheck // nothing was written
+	schema, err := query.Schema(now, name)
+	if err != nil {
+		return err
+	}
+	if _, err := query.Prefix(schema, keys); err != nil {
+		return err
+	}
+	return w.Begin(snap.Txid(), query.Columns(schema))
 }
 
 func (a *app) diffCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/tridentd/tridentd/agg"
@@ -42,5 +43,14 @@ func TestDefinitionFollowsEachStateToItsSources(t *testing.T) {
 	}
 	if got := define(true)["counts"]; !reflect.DeepEqual(got, want) {
 		t.Errorf("a stream more changes it: %+v", got)
+	}
+}
+
+// TestReservedName: what the pipelines' savepoints lie in can't be a pipeline's own directory.
+func TestReservedName(t *testing.T) {
+	for _, name := range []string{"savepoints", "Savepoints"} {
+		if _, err := engine.New(name).Plan(); err == nil || !strings.Contains(err.Error(), "holds the pipelines' savepoints") {
+			t.Errorf("a pipeline named %s: %v", name, err)
+		}
 	}
 }

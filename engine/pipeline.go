@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/names"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/state"
 )
@@ -131,6 +132,9 @@ func WithLedger(l Ledger) PipelineOption {
 func New(name string, opts ...PipelineOption) *Pipeline {
 	p := &Pipeline{name: name, states: map[string]bool{}, names: map[string]bool{}, timed: map[*plan.State][]*sourceDef{}, placed: map[*plan.Persist]int{}}
 	p.checkName("pipeline", name)
+	if names.Reserved(name) {
+		p.errorf("pipeline name %q: a directory of that name holds the pipelines' savepoints", name)
+	}
 	for _, o := range opts {
 		o(p)
 	}

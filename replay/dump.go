@@ -141,7 +141,11 @@ func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write
 			return from, err
 		}
 		defer snap.Close() //nolint:errcheck // nothing was written
-		return from, r.passWrites(ctx, sets, snap, nil, yield)
+		schemas, err := r.keptSchemas(ctx, snap, e.Plan)
+		if err != nil {
+			return from, err
+		}
+		return from, r.passWrites(ctx, sets, schemas, nil, nil, yield)
 	}
 	if r.o.Dir == "" {
 		dir, remove, err := Scratch("", "tridentd-replay-")
@@ -194,19 +198,45 @@ func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write
 	if sets, _, err = db.Changes(ctx, e.Txid); err != nil {
 		return from, err
 	}
-	return from, r.passWrites(ctx, sets, is, was, yield)
-}
-
-// passWrites decodes writes. is has the schemas, and, if was isn't nil, the values behind the batch; was those before it.
-func (r *run) passWrites(ctx context.Context, sets []*state.WriteSet, is, was *pebblestate.Snapshot, yield func(Write) error) error {
 	schemas, err := schemasOf(is)
 	if err != nil {
-		return err
+		return from, err
 	}
+	return from, r.passWrites(ctx, sets, schemas, is, was, yield)
+}
+
+// keptSchemas are those of the states that a batch of a plan has written, by the names that they had then: since then they may have
+// been renamed, dropped, or made anew as something else.
+func (r *run) keptSchemas(ctx context.Context, snap *pebblestate.Snapshot, sum uint64) (map[string]state.Schema, error) {
+	schemas, err := schemasOf(snap)
+	if err != nil {
+		return nil, err
+	}
+	if was, ok := r.definition(ctx, sum); ok {
+		for i := range was.States {
+			schemas[was.States[i].Schema.Name] = was.States[i].Schema
+		}
+	}
+	return schemas, nil
+}
+
+// rawSchema shows a state of which nothing is known as bytes.
+func rawSchema(name string) state.Schema {
+	return state.Schema{Name: name, Key: []state.Column{{Name: "key", Type: "bytes"}}, Values: []state.Column{{Name: "value", Type: "bytes"}}}
+}
+
+// passWrites decodes writes. Unless they are nil, was and is have the values before and behind the batch.
+func (r *run) passWrites(ctx context.Context, sets []*state.WriteSet, schemas map[string]state.Schema, is, was *pebblestate.Snapshot, yield func(Write) error) error {
 	for _, set := range sets {
-		s := schemas[set.State]
+		s, known := schemas[set.State]
+		if !known {
+			s = rawSchema(set.State)
+		}
 		for _, start := range set.DropWindows {
-			key, err := query.Key(s, start)
+			key, err := []value.Value{value.BytesOf(start)}, error(nil)
+			if known {
+				key, err = query.Key(s, start)
+			}
 			if err != nil {
 				return err
 			}
@@ -222,7 +252,7 @@ func (r *run) passWrites(ctx context.Context, sets []*state.WriteSet, is, was *p
 		}
 		slices.SortFunc(writes, func(a, b *state.Write) int { return strings.Compare(string(a.Key), string(b.Key)) })
 		for _, w := range writes {
-			d, err := decodeWrite(ctx, s, w, is, was)
+			d, err := decodeWrite(ctx, s, known, w, is, was)
 			if err != nil {
 				return err
 			}
@@ -234,12 +264,18 @@ func (r *run) passWrites(ctx context.Context, sets []*state.WriteSet, is, was *p
 	return nil
 }
 
-func decodeWrite(ctx context.Context, s state.Schema, w *state.Write, is, was *pebblestate.Snapshot) (d Write, err error) {
-	d = Write{Schema: s}
-	if d.Key, err = query.Key(s, w.Key); err != nil {
-		return d, err
+// decodeWrite decodes one write; one of a state that isn't known as bytes.
+func decodeWrite(ctx context.Context, s state.Schema, known bool, w *state.Write, is, was *pebblestate.Snapshot) (d Write, err error) {
+	d = Write{Schema: s, Key: []value.Value{value.BytesOf(w.Key)}}
+	if known {
+		if d.Key, err = query.Key(s, w.Key); err != nil {
+			return d, err
+		}
 	}
 	values := func(val []byte) ([]value.Value, error) {
+		if !known {
+			return []value.Value{value.BytesOf(val)}, nil
+		}
 		row, err := query.Decode(nil, s, w.Key, val)
 		if err != nil {
 			return nil, err

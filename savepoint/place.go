@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/pebblestate"
 )
 
 // Place is where the savepoints of one pipeline lie: below a folder, or below a prefix of a bucket.
@@ -63,13 +65,29 @@ func Open(ctx context.Context, where, pipeline string) (Place, error) {
 	case err != nil:
 		return Place{}, err
 	case open == nil:
-		return At(where, pipeline), nil
+		return At(where, pipeline), outside(where)
 	}
 	b, prefix, err := open(ctx, u)
 	if err != nil {
 		return Place{}, err
 	}
 	return In(b, prefix, pipeline), nil
+}
+
+// outside refuses a folder in a store's directory: whatever happens to the store would happen to its savepoints.
+func outside(folder string) error {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	for dir := folder; ; dir = filepath.Dir(dir) {
+		if pebblestate.Exists(dir) {
+			return refuse("open", "name a folder that lies elsewhere", "%s lies in a pipeline's data directory, %s", folder, dir)
+		}
+		if filepath.Dir(dir) == dir {
+			return nil
+		}
+	}
 }
 
 // CheckPlace tells whether where can name a place, without asking anybody.

@@ -297,3 +297,19 @@ func FuzzImport(f *testing.F) {
 		}
 	})
 }
+
+// TestOutside: a place in a data directory would go wherever that goes.
+func TestOutside(t *testing.T) {
+	data := filepath.Join(t.TempDir(), pipeline)
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: data, Pipeline: pipeline, CreateIfMissing: true})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{"", "sub", "sub/deeper"} {
+		_, err := savepoint.Open(t.Context(), filepath.Join(data, in), pipeline)
+		code(t, err, batch.CodeConfiguration, "lies in a pipeline's data directory", data)
+	}
+	if _, err := savepoint.Open(t.Context(), filepath.Join(filepath.Dir(data), "savepoints"), pipeline); err != nil {
+		t.Error(err)
+	}
+}

@@ -184,6 +184,9 @@ type modeler struct {
 func (b *modeler) build(root *node) *model {
 	m := &model{name: root.get("pipeline").str(), connections: root.get("connections"), keeper: root.get("zookeeper")}
 	b.m = m
+	if n := root.get("pipeline"); names.Reserved(m.name) {
+		b.add(n.at, "", "a directory of that name holds the pipelines' savepoints")
+	}
 	m.onBad = onBadOf(root.get("on_bad_record"), plan.Stop)
 	m.limits = b.limits(root.get("batch"))
 	m.ledger = ledgerOf(root.get("ledger"))

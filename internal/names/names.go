@@ -8,6 +8,13 @@ import (
 	"unicode"
 )
 
+// Savepoints is the folder beside the pipelines' data directories that holds their savepoints, unless they name another place.
+const Savepoints = "savepoints"
+
+// Reserved tells whether a pipeline can't have that name: its data directory would be something else's. Letter case doesn't count,
+// as it doesn't to every file system.
+func Reserved(pipeline string) bool { return strings.EqualFold(pipeline, Savepoints) }
+
 // Snake returns the snake_case form of a Go identifier: DepDelay gives dep_delay, ID gives id, HTTPPort gives
 // http_port. A run of capitals is one word; its last letter begins the next word if a small letter follows, except
 // for the s of a plural (UserIDs gives user_ids). Digits stay with the word before them.
