@@ -81,6 +81,11 @@ func (a *app) ledgerCommand() *cobra.Command {
 			if one && !shown {
 				return a.noEntry(cmd.Context(), dir, batch.Txid(txid))
 			}
+			if whole := !cmd.Flags().Changed("from") && to == 0 && filter.since == "" && filter.until == ""; filter.offset != "" && !shown && whole && !follow {
+				if err := filter.noBatch(first); err != nil {
+					return err
+				}
+			}
 			if asked := cmd.Flags().Changed("from") || filter.set() && !shown; asked && first > batch.Txid(max(from, 1)) {
 				fmt.Fprintf(a.err, "the ledger begins at txid %d: what lies before has been trimmed\n", first)
 			}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ type ledgerFilter struct {
 	begin, end time.Time // of commits; zero: no bound
 
 	skipped batch.Txid // the reset that skipped the record which was asked for
+	read    bool       // some entry is of the partition that was asked for
+	from    int64      // where the first of them begins
+	next    int64      // where the last of them ends
 }
 
 // set tells whether anything is to be left out.
@@ -72,6 +76,14 @@ func (f *ledgerFilter) check() error {
 
 // takes tells whether an entry is wanted.
 func (f *ledgerFilter) takes(e *server.LedgerEntry) bool {
+	for i := range e.Ranges {
+		if r := &e.Ranges[i]; f.topic != "" && r.Topic == f.topic && r.Partition == f.partition {
+			if !f.read {
+				f.read, f.from = true, r.Start
+			}
+			f.next = r.End
+		}
+	}
 	if !f.begin.IsZero() && e.Committed.Before(f.begin) || !f.end.IsZero() && !e.Committed.Before(f.end) {
 		return false
 	}
@@ -89,6 +101,23 @@ func (f *ledgerFilter) takes(e *server.LedgerEntry) bool {
 		f.skipped = e.Txid // it moved the position over the record
 	}
 	return false
+}
+
+// noBatch says why no batch of a whole ledger, which begins at txid first, took the record that was asked for.
+func (f *ledgerFilter) noBatch(first batch.Txid) error {
+	switch {
+	case f.skipped != 0:
+		return nil // which is told
+	case first > 1 && (!f.read || f.at < f.from):
+		return fmt.Errorf("the batch that took %s may have been trimmed: the ledger begins at txid %d", f.offset, first)
+	case !f.read:
+		return usagef("no batch has read %s-%d", f.topic, f.partition)
+	case f.at < f.from:
+		return usagef("no batch took %s: %s-%d was read from offset %d on", f.offset, f.topic, f.partition, f.from)
+	case f.at >= f.next:
+		return usagef("no batch has taken %s so far: %s-%d is read up to before offset %d", f.offset, f.topic, f.partition, f.next)
+	}
+	return nil
 }
 
 // followEvery is how often a ledger that is followed is asked for.

@@ -198,6 +198,11 @@ func (a *app) migrateLocked(ctx context.Context, t *target, lock *pebblestate.Lo
 		fmt.Fprintln(a.err, "nothing to migrate: what has changed goes on by itself")
 		return a.printMigration(f.format, r)
 	}
+	info, err := a.beforeMigration(ctx, t, db)
+	if err != nil {
+		return fmt.Errorf("the savepoint that a migration begins with: %w", err)
+	}
+	fmt.Fprintf(a.err, "savepoint %s holds the pipeline as it was, txid %d\n", info.Name, info.Txid)
 	tmp, err := filepath.Abs(t.dir + pebblestate.SuffixRestoring)
 	if err != nil {
 		return err
@@ -212,11 +217,6 @@ func (a *app) migrateLocked(ctx context.Context, t *target, lock *pebblestate.Lo
 	if err := db.Close(); err != nil {
 		return err
 	}
-	info, err := a.beforeMigration(ctx, t, lock)
-	if err != nil {
-		return errors.Join(fmt.Errorf("the savepoint that a migration begins with: %w", err), os.RemoveAll(tmp))
-	}
-	fmt.Fprintf(a.err, "savepoint %s holds the pipeline as it was, txid %d\n", info.Name, info.Txid)
 	earlier, err := pebblestate.Aside(t.dir)
 	if err != nil {
 		return err

@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/replay"
+	"github.com/tridentd/tridentd/savepoint"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -124,9 +127,11 @@ func (a *app) replayOptions(f *replayFlags) replay.Options {
 func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f *replayFlags) (err error) {
 	o := a.replayOptions(f)
 	o.Store = db
+	begun := ""
+	o.Savepoint = a.savepointFor(t, db, &begun)
 	into := filepath.Join(f.into, t.pipeline.Name())
 	if f.into != "" {
-		if err := os.MkdirAll(f.into, 0o755); err != nil {
+		if err := makeDir(f.into); err != nil {
 			return usage(err)
 		}
 		if _, err := os.Lstat(into); err == nil {
@@ -137,7 +142,7 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 		if err != nil {
 			return err
 		}
-		o.Dir = dir
+		o.Dir = filepath.Join(dir, "store")
 		defer func() { err = errors.Join(err, remove()) }()
 	}
 	seen := newReplayProgress(a.err)
@@ -156,7 +161,9 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 			fmt.Fprintf(a.err, "%s: txids %d to %d are those of this pipeline\n", c, rep.From, rep.To)
 		}
 	}
-	if rep.Since == nil && rep.From > max(batch.Txid(f.from), 1) {
+	if begun != "" {
+		fmt.Fprintf(a.err, "the replay began at savepoint %s\n", begun)
+	} else if rep.Since == nil && rep.From > max(batch.Txid(f.from), 1) {
 		fmt.Fprintf(a.err, "the ledger has been trimmed: the replay began behind txid %d, of which there is a base\n", rep.From-1)
 	}
 	if rep.Before != nil {
@@ -166,13 +173,77 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 		fmt.Fprintf(a.err, "something before txid %d differs: %s\n", rep.From, rep.Before)
 	}
 	if f.into != "" {
-		if err := os.Rename(o.Dir, into); err != nil {
+		if err := keepReplayed(ctx, o.Dir, into); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d: run it with --data %s\n", into, rep.To, f.into)
 	}
 	fmt.Fprintln(a.out, replayLine(rep))
 	return nil
+}
+
+// savepointFor is what restores a savepoint for a replay to begin at, from where t's pipeline has its savepoints. name tells which.
+func (a *app) savepointFor(t *target, db *pebblestate.DB, name *string) func(ctx context.Context, from, to batch.Txid, dir string) (bool, error) {
+	return func(ctx context.Context, from, to batch.Txid, dir string) (bool, error) {
+		place, err := t.savepoints(ctx, "")
+		if err != nil {
+			fmt.Fprintf(a.err, "savepoints can't be used: %v\n", err)
+			return false, nil
+		}
+		defer place.Close() //nolint:errcheck // it was only read
+		all, _ := place.List(ctx)
+		slices.SortStableFunc(all, func(a, b savepoint.Info) int { return cmp.Compare(a.Txid, b.Txid) })
+		for i := range all {
+			if all[i].Txid < from || all[i].Txid > to {
+				continue
+			}
+			ok, err := restoreOurs(ctx, db, place, &all[i], dir)
+			if ok {
+				*name = fmt.Sprintf("%s, of txid %d", all[i].Name, all[i].Txid)
+			}
+			if ok || err != nil {
+				return ok, err
+			}
+		}
+		return false, nil
+	}
+}
+
+// keepReplayed completes a replayed store, and gives it its name, durably.
+func keepReplayed(ctx context.Context, dir, to string) error {
+	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, Pipeline: filepath.Base(to)})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(makeBeginning(ctx, db), db.Close()); err != nil {
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, to); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(to))
+}
+
+// makeDir makes a directory and what is missing above it, durably.
+func makeDir(dir string) error {
+	whole, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(whole); err == nil {
+		return nil
+	}
+	parent := filepath.Dir(whole)
+	if err := makeDir(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(whole, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
 }
 
 // replayError gives a difference the exit code of one.
@@ -184,6 +255,9 @@ func replayError(err error) error {
 }
 
 func replayLine(rep replay.Report) string {
+	if rep.Batches == 0 {
+		return "0 batches: nothing was run again, and so nothing is proved"
+	}
 	changes := "changes"
 	switch {
 	case rep.Kept > 0 && rep.Kept == rep.Batches:

@@ -38,6 +38,10 @@ func (a *app) untilDifferent(ctx context.Context, t *target, f *replayFlags) (er
 		o.SkipStates = live != nil
 		err := withStore(ctx, t.dir, func(db *pebblestate.DB) error {
 			o.Store = db
+			begun := ""
+			if !o.Base {
+				o.Savepoint = a.savepointFor(t, db, &begun)
+			}
 			rep, err := replay.Verify(ctx, t.pipeline, o)
 			if rep.Before != nil && total.Before == nil {
 				total.Before = rep.Before

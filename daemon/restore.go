@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,6 +63,9 @@ func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, nam
 	case to != 0 && !there:
 		return usagef("--to-txid %d needs the ledger behind the savepoint, and %s holds none", to, t.dir)
 	}
+	if err := movable(t.dir); err != nil {
+		return err
+	}
 	var lock *pebblestate.Lock
 	if occupied {
 		if lock, err = pebblestate.LockDir(ctx, t.dir); err != nil {
@@ -97,6 +101,31 @@ func (a *app) restore(ctx context.Context, t *target, place savepoint.Place, nam
 		return err
 	}
 	fmt.Fprintf(a.err, "%s holds the pipeline as of txid %d\n", t.dir, at)
+	return nil
+}
+
+// movable refuses a directory that can't be exchanged for another: one that a file system is mounted at.
+func movable(dir string) error {
+	at, err := os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	whole, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	above, err := os.Stat(filepath.Dir(whole))
+	if err != nil {
+		return err
+	}
+	a, ok := at.Sys().(*syscall.Stat_t)
+	b, also := above.Sys().(*syscall.Stat_t)
+	if ok && also && a.Dev != b.Dev {
+		return usagef("%s is where a file system is mounted, and can't be exchanged for what is restored: have that mounted at %s, or restore with another --data", dir, filepath.Dir(whole))
+	}
 	return nil
 }
 
@@ -226,7 +255,33 @@ func raiseEpoch(ctx context.Context, t *target, lock *pebblestate.Lock, dir stri
 	if err == nil && was > snap.Epoch {
 		err = db.Store().Claim(ctx, was)
 	}
+	if err == nil {
+		err = makeBeginning(ctx, db)
+	}
 	return errors.Join(err, db.Close())
+}
+
+// makeBeginning makes a base of a store that was put together elsewhere, and so has none, where a replay of what follows couldn't
+// begin at the first batch: the ledger has been trimmed, or the plan has changed.
+func makeBeginning(ctx context.Context, db *pebblestate.DB) error {
+	first, last := db.Ledger()
+	need, plan := first > 1, uint64(0)
+	for e, err := range db.Store().Entries(ctx, first, last) {
+		if err != nil {
+			return err
+		}
+		if need = need || len(e.Migrated) > 0 || plan != 0 && e.Plan != plan; need {
+			break
+		}
+		if !e.Reset {
+			plan = e.Plan
+		}
+	}
+	if last == 0 || !need {
+		return nil
+	}
+	_, err := db.MakeBase(ctx, time.Now())
+	return err
 }
 
 // epochOf is the epoch of a store at rest; none of a damaged one, which is what a savepoint is for.

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"time"
 
@@ -32,8 +31,8 @@ func (t *target) savepoints(ctx context.Context, asked string) (savepoint.Place,
 }
 
 // beforeMigration makes the savepoint that a change of t's store at rest begins with, where t's pipeline keeps its savepoints,
-// else beside its data directory. lock is that of the data directory, and stays held.
-func (a *app) beforeMigration(ctx context.Context, t *target, lock *pebblestate.Lock) (savepoint.Info, error) {
+// else beside its data directory.
+func (a *app) beforeMigration(ctx context.Context, t *target, db *pebblestate.DB) (savepoint.Info, error) {
 	whole, err := filepath.Abs(t.dir)
 	if err != nil {
 		return savepoint.Info{}, err
@@ -43,10 +42,5 @@ func (a *app) beforeMigration(ctx context.Context, t *target, lock *pebblestate.
 		return savepoint.Info{}, err
 	}
 	defer place.Close() //nolint:errcheck // what was written has been answered
-	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: whole, Pipeline: t.pipeline.Name(), Lock: lock})
-	if err != nil {
-		return savepoint.Info{}, err
-	}
-	info, err := place.BeforeMigration(ctx, db, whole, time.Now())
-	return info, errors.Join(err, db.Close())
+	return place.BeforeMigration(ctx, db, whole, time.Now())
 }

@@ -118,28 +118,36 @@ func (p *past) base(ctx context.Context, txid batch.Txid, dir string) (bool, err
 		}
 	}
 	for i := range all {
-		if all[i].Txid > txid || all[i].Txid == 0 {
+		if all[i].Txid > txid {
 			continue
 		}
-		ours := false
-		for e, err := range p.db.Store().Entries(ctx, all[i].Txid, all[i].Txid) {
-			if err != nil {
-				return false, err
-			}
-			ours = fmt.Sprintf("%016x", e.Chain) == all[i].Chain
-		}
-		if !ours {
-			continue
-		}
-		_, err := p.place.Restore(ctx, all[i].Name, dir)
-		if err == nil {
-			return true, nil
-		}
-		if ctx.Err() != nil {
-			return false, err
+		ok, err := restoreOurs(ctx, p.db, p.place, &all[i], dir)
+		if ok || err != nil {
+			return ok, err
 		}
 	}
 	return false, nil
+}
+
+// restoreOurs restores a savepoint in dir if it is of the store's own history, as the ledger tells, and whole.
+func restoreOurs(ctx context.Context, db *pebblestate.DB, place savepoint.Place, info *savepoint.Info, dir string) (bool, error) {
+	if info.Txid == 0 {
+		return false, nil
+	}
+	ours := false
+	for e, err := range db.Store().Entries(ctx, info.Txid, info.Txid) {
+		if err != nil {
+			return false, err
+		}
+		ours = fmt.Sprintf("%016x", e.Chain) == info.Chain
+	}
+	if !ours {
+		return false, nil
+	}
+	if _, err := place.Restore(ctx, info.Name, dir); err != nil {
+		return false, ctx.Err()
+	}
+	return true, nil
 }
 
 // txidAt is the last txid that had committed at a time.

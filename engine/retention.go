@@ -35,7 +35,8 @@ type retention struct {
 	now    func() time.Time // decides when something is trimmed, never what a batch is
 	every  time.Duration    // between bases
 	made   time.Time        // the last one
-	seen   LedgerStatus     // by the last pass
+	held   func() (oldest batch.Txid, known bool)
+	seen   LedgerStatus // by the last pass
 }
 
 // LedgerStatus is what the ledger holds, as the last pass over it left it: every few seconds there is one.
@@ -83,7 +84,7 @@ func (h *Handle) keepLedger(ctx context.Context) (end func()) {
 
 // trimLedger makes passes until stop is closed.
 func (h *Handle) trimLedger(ctx context.Context, stop <-chan struct{}) {
-	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery}
+	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery, held: h.saver.held}
 	tick := time.NewTicker(retentionEvery)
 	defer tick.Stop()
 	for failing := false; ; {
@@ -161,6 +162,9 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 	if err != nil {
 		return err
 	}
+	if keep, err = r.hold(v, keep); err != nil {
+		return err
+	}
 	if keep = min(keep, newest); keep > v.first { // the base's own entry stays: it tells whose base it is
 		if err := db.TrimLedger(ctx, keep); err != nil {
 			return err
@@ -186,6 +190,27 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 		r.seen = seen
 	}
 	return err
+}
+
+// heldBounds is by how much the bounds may be overstepped for savepoints.
+const heldBounds = 2
+
+// hold keeps what leads from the oldest scheduled savepoint of the store to the present, as far as that isn't beyond heldBounds
+// times the bounds: any txid behind it can then be gone back to. While the savepoints aren't known, all of it is kept so far.
+func (r *retention) hold(v *ledgerView, keep batch.Txid) (batch.Txid, error) {
+	oldest, known := r.held()
+	switch {
+	case !known:
+		oldest = v.first
+	case oldest == 0 || oldest >= keep:
+		return keep, nil
+	}
+	wide := r.limits
+	wide.MaxAge *= heldBounds
+	wide.MaxBytes *= heldBounds
+	wide.MaxBatches *= heldBounds
+	least, err := v.overdue(wide)
+	return min(keep, max(oldest, least)), err
 }
 
 // slack is the share of a bound by which it is overstepped (age) or kept below (count and size) so that not every pass

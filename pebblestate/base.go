@@ -109,6 +109,15 @@ func isTable(name string) bool {
 
 func baseName(txid batch.Txid) string { return fmt.Sprintf("%0*d", baseTxidDigits, uint64(txid)) }
 
+// BasePath is where the base as of a txid lies, below the data directory.
+func BasePath(txid batch.Txid) string { return BasesDir + "/" + baseName(txid) }
+
+// brokenBase is the error of a base that isn't as it was made: the database isn't concerned.
+func brokenBase(path string, err error) error {
+	return batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "base", fmt.Errorf("%s, in a copy of the store that replays begin at, is damaged or missing: %w", path, oneLine{err}),
+		"remove that copy's directory: the store itself is whole, and needs it for replays only")
+}
+
 func (db *DB) baseDir(name string) string {
 	return db.opts.FS.PathJoin(db.opts.Dir, BasesDir, name)
 }
@@ -147,7 +156,7 @@ func (db *DB) readBase(txid batch.Txid) (info baseInfo, err error) {
 		err = fmt.Errorf("it is of pipeline %s as of txid %d", info.Pipeline, info.Txid)
 	}
 	if err != nil {
-		return info, damaged(path, err)
+		return info, brokenBase(path, err)
 	}
 	return info, nil
 }
@@ -304,7 +313,7 @@ func (db *DB) RestoreBase(ctx context.Context, txid batch.Txid, dir string) (Bas
 }
 
 // LinkBases gives the database in to, a checkpoint of the one in from that may be open elsewhere, the bases of that one. It
-// fails with fs.ErrNotExist if one is removed meanwhile, and may have done a part then.
+// wraps fs.ErrNotExist if one is removed meanwhile, and may have done a part then.
 func LinkBases(ctx context.Context, from, to string) error {
 	fsys := vfs.Default
 	names, err := listDir(fsys, fsys.PathJoin(from, BasesDir))
@@ -355,10 +364,12 @@ func copyBase(ctx context.Context, fsys vfs.FS, from, to string, info *baseInfo)
 		source, target := fsys.PathJoin(from, name), fsys.PathJoin(to, name)
 		st, err := fsys.Stat(source)
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return brokenBase(source, err)
 		case err != nil:
 			return err
 		case st.Size() != f.Size:
-			return damaged(source, fmt.Errorf("%d bytes, should be %d", st.Size(), f.Size))
+			return brokenBase(source, fmt.Errorf("%d bytes, should be %d", st.Size(), f.Size))
 		case f.Sum == nil:
 			if err := vfs.LinkOrCopy(fsys, source, target); err != nil {
 				return err
@@ -370,7 +381,7 @@ func copyBase(ctx context.Context, fsys vfs.FS, from, to string, info *baseInfo)
 		case err != nil:
 			return err
 		case crc32.Checksum(b, castagnoli) != *f.Sum:
-			return damaged(source, errors.New("its checksum is wrong"))
+			return brokenBase(source, errors.New("its checksum is wrong"))
 		case f.Path == formatName:
 			last = b
 			continue
@@ -380,7 +391,7 @@ func copyBase(ctx context.Context, fsys vfs.FS, from, to string, info *baseInfo)
 		}
 	}
 	if last == nil {
-		return damaged(fsys.PathJoin(from, formatName), errors.New("it is missing"))
+		return brokenBase(fsys.PathJoin(from, formatName), errors.New("it is missing"))
 	}
 	if err := writeFile(fsys, to, formatName, last); err != nil {
 		return err

@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -121,5 +122,60 @@ func TestCopyWithBases(t *testing.T) {
 	}
 	if _, err := w.verify("data", replay.Options{}); batch.CodeOf(err) != batch.CodeUnreplayable || !strings.Contains(err.Error(), "there is no base") {
 		t.Errorf("without one: %v", err)
+	}
+}
+
+// TestDamagedBase: a base that isn't as it was made isn't begun at, whatever else will do is, and nobody is told that the store is
+// damaged.
+func TestDamagedBase(t *testing.T) {
+	w := newWorld(t)
+	first, last := w.trimmed("data")
+	w.write("in-8.txt", strings.Repeat("W1 W2\n", 3*perBatch))
+	w.run("data")
+	db := w.open("data", false)
+	second, err := db.MakeBase(t.Context(), time.Now())
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	w.write("in-9.txt", strings.Repeat("W1 W2\n", 3*perBatch))
+	w.run("data")
+	spoil := func(base batch.Txid, pattern string) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(w.dir, "data", "words", pebblestate.BasePath(base), "db", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%v, %v", files, err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < len(b)-64; i += 100 {
+				b[i] ^= 0x10
+			}
+			if err := errors.Join(os.Remove(f), os.WriteFile(f, b, 0o600)); err != nil { // the store keeps its link
+				t.Fatal(err)
+			}
+		}
+	}
+	spoil(first, "MANIFEST-*")
+	if rep, err := w.verify("data", replay.Options{}); err != nil || rep.From != second.Txid+1 || second.Txid <= last {
+		t.Errorf("it begins at txid %d, %v; the second base is of %d", rep.From, err, second.Txid)
+	}
+	whole := func(err error, says string) {
+		t.Helper()
+		e, ok := errors.AsType[*batch.Error](err)
+		if !ok || e.Code != batch.CodeStoreDamaged || !strings.Contains(err.Error(), says) || !strings.Contains(e.Remedy, "the store itself is whole") || strings.Contains(err.Error(), "restore a savepoint") {
+			t.Errorf("%v", err)
+		}
+	}
+	spoil(second.Txid, "*.sst")
+	_, err = w.verify("data", replay.Options{})
+	whole(err, "the base of txid "+second.Txid.String())
+	spoil(second.Txid, "MANIFEST-*")
+	_, err = w.verify("data", replay.Options{})
+	whole(err, pebblestate.BasePath(first))
+	if db := w.open("data", true); db.Close() != nil {
+		t.Error("the store doesn't open")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -153,7 +154,7 @@ func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write
 			return from, err
 		}
 		defer remove() //nolint:errcheck // nothing in it is of use; the next replay removes it
-		r.o.Dir = dir
+		r.o.Dir = filepath.Join(dir, "store")
 	}
 	if err := r.beginBefore(ctx); err != nil {
 		return from, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -182,10 +183,31 @@ func (r *run) start(ctx context.Context, asked bool) error {
 	if err != nil {
 		return err
 	}
-	if len(bases) == 0 || r.o.From > 1 && r.o.From <= bases[0].Txid {
-		return r.noBeginning()
+	var damaged error
+	for _, b := range bases { // the oldest that is whole
+		if r.o.From > 1 && r.o.From <= b.Txid {
+			break
+		}
+		err := r.beginAt(ctx, b)
+		if batch.CodeOf(err) != batch.CodeStoreDamaged {
+			return err
+		}
+		r.o.Logger.Warn("a base can't be used", "error", err)
+		damaged = errors.Join(damaged, err, os.RemoveAll(r.o.Dir))
 	}
-	return r.beginAt(ctx, bases[0])
+	upTo := r.o.To
+	if r.o.From > 1 {
+		upTo = r.o.From - 1
+	}
+	if from := max(r.first-1, s.held); r.o.Savepoint != nil && from <= upTo { // its entry tells whose it is
+		if r.o.Base, err = r.o.Savepoint(ctx, from, upTo, r.o.Dir); err != nil || r.o.Base {
+			return err
+		}
+	}
+	if damaged != nil {
+		return damaged
+	}
+	return r.noBeginning()
 }
 
 // bases are those that the replay may begin at, up to a txid, the oldest first.
@@ -196,9 +218,21 @@ func (r *run) bases(upTo batch.Txid) ([]pebblestate.Base, error) {
 
 // beginAt makes a base what the replay begins at.
 func (r *run) beginAt(ctx context.Context, b pebblestate.Base) error {
-	r.o.Base = true
 	_, err := r.o.Store.RestoreBase(ctx, b.Txid, r.o.Dir)
+	if r.o.Base = err == nil; r.o.Base {
+		r.begun = b.Txid
+	}
 	return err
+}
+
+// inBase makes the error of a table that turns out to be damaged in a copy of a base one of the base.
+func (r *run) inBase(err error) error {
+	e, ok := errors.AsType[*batch.Error](err)
+	if r.begun == 0 || !ok || e.Code != batch.CodeStoreDamaged || !strings.Contains(err.Error(), r.o.Dir) {
+		return err
+	}
+	return batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "replay", fmt.Errorf("the base of txid %d, which the replay began at: %w", r.begun, e.Err),
+		"remove "+pebblestate.BasePath(r.begun)+" in the data directory: the store itself is whole, and needs it for replays only")
 }
 
 // beginBefore has the replay begin as late as possible before its last batch, which must be run.
@@ -230,16 +264,19 @@ func (r *run) noBeginning() error {
 		return err
 	}
 	have := "and there is no base to begin at"
+	if r.o.Savepoint != nil {
+		have = "and there is neither a base nor a savepoint to begin at"
+	}
 	if len(bases) > 0 {
 		have = fmt.Sprintf("and the first base to begin at is of txid %d", bases[0].Txid)
 	}
 	if r.since != nil {
-		err := batch.NewError(batch.Permanent, batch.CodePlanChanged, "replay",
-			fmt.Errorf("%s, %s", r.since, have), "begin at a savepoint made since, or replay what lies before with the pipeline as it was then")
+		err := batch.NewError(batch.Permanent, batch.CodePlanChanged, "replay", fmt.Errorf("%s, %s", r.since, have),
+			"replay what lies before with the pipeline as it was then; what follows once there is a savepoint to begin at")
 		err.Txid = r.since.Txid
 		return err
 	}
-	remedy := "begin at a savepoint, or have a longer ledger kept (ledger: retention)"
+	remedy := "have a longer ledger kept (ledger: retention), or savepoints made (savepoints: every)"
 	if len(bases) > 0 {
 		remedy = fmt.Sprintf("ask for txid %d or a later one, ", bases[0].Txid+1) + remedy
 	}

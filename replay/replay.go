@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,9 @@ type Options struct {
 	Scratch bool
 	// Base says that Dir holds a store to begin at, instead of at the first batch: a savepoint that was restored there.
 	Base bool
+	// Savepoint restores, where neither the first batch nor a base will do, the oldest savepoint of the store's history whose
+	// txid lies in a range, in a directory that isn't there; ok is false if there is none. May be nil.
+	Savepoint func(ctx context.Context, from, to batch.Txid, dir string) (ok bool, err error)
 	// AnyPlan runs, and compares, batches that another plan has made, too: what comes out different is what the change alters.
 	AnyPlan bool
 	// SkipStates leaves the final states uncompared.
@@ -87,12 +91,13 @@ func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) 
 			return Report{}, err
 		}
 		defer remove() //nolint:errcheck // nothing in it is of use; the next replay removes it
-		r.o.Dir = dir
+		r.o.Dir = filepath.Join(dir, "store")
 	}
 	if err := r.start(ctx, o.To != 0); err != nil {
 		return Report{}, err
 	}
-	return r.verify(ctx)
+	rep, err := r.verify(ctx)
+	return rep, r.inBase(err)
 }
 
 func newRun(p *engine.Pipeline, o Options) (*run, error) {
@@ -116,6 +121,7 @@ type run struct {
 	plan    *plan.Plan
 	last    batch.Txid                         // the last committed in the store in question
 	base    batch.Txid                         // what the replay begins behind
+	begun   batch.Txid                         // the base that was restored for that; 0 if none was
 	first   batch.Txid                         // the first that the plan can run; 0 or 1: there is none before it
 	tables  map[string]pebblestate.StaticTable // that no batch has used so far
 	since   *PlanChange
@@ -184,13 +190,13 @@ func (r *run) begin(ctx context.Context, db *pebblestate.DB) error {
 		}
 		if want := r.base + batch.Txid(len(r.entries)+1); e.Txid != want {
 			return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-				fmt.Errorf("the ledger begins at txid %d, and the replay would begin at txid %d: what lies between has been trimmed", e.Txid, want), "begin at a later savepoint, or have a longer ledger kept (ledger: retention)")
+				fmt.Errorf("the ledger begins at txid %d, and the replay would begin at txid %d: what lies between has been trimmed", e.Txid, want), "have a longer ledger kept (ledger: retention), or savepoints made (savepoints: every)")
 		}
 		r.entries = append(r.entries, e)
 	}
 	if r.o.To > r.base && r.base+batch.Txid(len(r.entries)) != r.o.To {
 		return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-			fmt.Errorf("the ledger doesn't hold txids %d to %d any more: they have been trimmed", r.base+1, r.o.To), "begin at a later savepoint, or have a longer ledger kept (ledger: retention)")
+			fmt.Errorf("the ledger doesn't hold txids %d to %d any more: they have been trimmed", r.base+1, r.o.To), "have a longer ledger kept (ledger: retention), or savepoints made (savepoints: every)")
 	}
 	return nil
 }
