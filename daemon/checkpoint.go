@@ -34,12 +34,11 @@ func withStore(ctx context.Context, dir string, f func(db *pebblestate.DB) error
 			return aerr
 		}
 		// Beside the database: on another device it would be a whole copy.
-		savepoint.SweepCopies(whole, false)
-		tmp, aerr := savepoint.MakeCopies(whole)
+		tmp, remove, aerr := savepoint.MakeCopies(whole)
 		if aerr != nil {
 			return aerr
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+		defer func() { err = errors.Join(err, remove()) }()
 		copied := filepath.Join(tmp, "store")
 		switch _, cerr := client.Checkpoint(ctx, copied); {
 		case cerr == nil:

@@ -19,6 +19,7 @@ import (
 	"github.com/tridentd/tridentd/internal/change"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/scratch"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/replay"
@@ -304,15 +305,15 @@ func (a *app) migrateCopy(ctx context.Context, t *target, db *pebblestate.DB, di
 // refill runs the ledger with the changed pipeline, and opens what came of it. done gives that up.
 func (a *app) refill(ctx context.Context, t *target, db *pebblestate.DB, sources map[string]string) (from *pebblestate.DB, done func() error, err error) {
 	tuneMemory()
-	scratch, remove, err := replay.Scratch("", "tridentd-migrate-")
+	root, remove, err := scratch.Make("", "tridentd-migrate-")
 	if err != nil {
 		return nil, nil, err
 	}
 	seen := newReplayProgress(a.err)
-	err = replay.Refill(ctx, t.pipeline, replay.Options{Store: db, Dir: filepath.Join(scratch, "store"), Committed: seen.committed}, sources)
+	err = replay.Refill(ctx, t.pipeline, replay.Options{Store: db, Dir: filepath.Join(root, "store"), Committed: seen.committed}, sources)
 	seen.stop()
 	if err == nil {
-		from, err = pebblestate.Open(ctx, pebblestate.Options{Dir: filepath.Join(scratch, "store"), Pipeline: t.pipeline.Name(), ReadOnly: true})
+		from, err = pebblestate.Open(ctx, pebblestate.Options{Dir: filepath.Join(root, "store"), Pipeline: t.pipeline.Name(), ReadOnly: true})
 	}
 	if err != nil {
 		if batch.CodeOf(err) == batch.CodeBadRecord {

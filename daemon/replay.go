@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/scratch"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/replay"
 	"github.com/tridentd/tridentd/savepoint"
@@ -138,7 +139,7 @@ func (a *app) replayStore(ctx context.Context, t *target, db *pebblestate.DB, f 
 			return usagef("%s is there already: choose another directory", into)
 		}
 		// It takes its name when it is whole and has come out equal.
-		dir, remove, err := replay.Scratch(f.into, t.pipeline.Name()+".partial-")
+		dir, remove, err := scratch.Make(f.into, t.pipeline.Name()+".partial-")
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/scratch"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/replay"
 	"github.com/tridentd/tridentd/server"
@@ -23,7 +24,7 @@ const roundEvery = time.Second
 func (a *app) untilDifferent(ctx context.Context, t *target, f *replayFlags) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	dir, remove, err := replay.Scratch("", "tridentd-replay-")
+	dir, remove, err := scratch.Make("", "tridentd-replay-")
 	if err != nil {
 		return err
 	}

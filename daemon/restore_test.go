@@ -1,15 +1,18 @@
 package daemon_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/daemon"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/savepoint"
 )
 
 // saved is a job that has run and has a savepoint s, as of its first batches, and went on.
@@ -170,4 +173,44 @@ func TestRestoreInterrupted(t *testing.T) {
 			t.Errorf("there is %v beside the directory", found)
 		}
 	})
+}
+
+// TestSavepointCommandsSweep: without a schedule, too, what a killed command has left goes once nobody has written to it for long.
+func TestSavepointCommandsSweep(t *testing.T) {
+	dir := t.TempDir()
+	yaml, data, place := filepath.Join(dir, "made.yaml"), filepath.Join(dir, "data"), filepath.Join(dir, "place")
+	writeFile(t, yaml, "pipeline: made\nsources:\n  words:\n    generate: {kind: words, count: 50}\nstreams:\n  total:\n    from: words\n    steps:\n      - aggregate: {n: count()}\n")
+	command(t, 0, "run", yaml, "--data", data, "--until", "caught-up", "--listen", "off")
+	left := func(name string, age time.Duration) string {
+		t.Helper()
+		path := filepath.Join(place, "made", name)
+		file := filepath.Join(path, "store", "FORMAT")
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, file, "")
+		for _, p := range []string{file, filepath.Dir(file), path} {
+			if err := os.Chtimes(p, time.Time{}, time.Now().Add(-age)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return path
+	}
+	archive := filepath.Join(dir, "a.tar.zst")
+	for i, args := range [][]string{
+		{"savepoint", "create", yaml, "--data", data, "--place", place, "--name", "first"},
+		{"savepoint", "import", yaml, archive, "--data", data, "--place", place, "--name", "second"},
+	} {
+		old, fresh := left(fmt.Sprintf("old.%d.partial", i), 2*savepoint.LeftBehind), left(fmt.Sprintf("fresh.%d.partial", i), time.Hour)
+		command(t, 0, args...)
+		if _, err := os.Stat(old); err == nil {
+			t.Errorf("%v: %s is still there", args, old)
+		}
+		if _, err := os.Stat(fresh); err != nil {
+			t.Errorf("%v: what somebody may be writing is gone: %v", args, err)
+		}
+		if i == 0 {
+			command(t, 0, "savepoint", "export", yaml, "first", archive, "--data", data, "--place", place)
+		}
+	}
 }

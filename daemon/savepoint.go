@@ -117,13 +117,13 @@ func (a *app) savepointCreate() *cobra.Command {
 				if !pebblestate.Exists(t.dir) {
 					return usagef("%s holds no data: the pipeline hasn't run with this --data", t.dir)
 				}
-				savepoint.SweepCopies(whole, false)
 				info, err := place.Create(cmd.Context(), name, whole, time.Now(), func(ctx context.Context, dir string) error {
 					return checkpoint(ctx, t, dir)
 				})
 				if err != nil {
 					return savepointError(err)
 				}
+				a.sweepPlace(cmd.Context(), place)
 				return a.printSavepoints(format, info)
 			})
 		},
@@ -132,6 +132,13 @@ func (a *app) savepointCreate() *cobra.Command {
 	formatFlag(cmd, &format)
 	cmd.Flags().StringVar(&name, "name", "", "its name (default: txid-<txid>)")
 	return cmd
+}
+
+// sweepPlace removes what commands that were killed have left in a place.
+func (a *app) sweepPlace(ctx context.Context, place savepoint.Place) {
+	if err := place.Sweep(ctx, time.Now().Add(-savepoint.LeftBehind)); err != nil {
+		fmt.Fprintf(a.err, "what was left of savepoints can't be removed: %v\n", err)
+	}
 }
 
 // checkpoint copies a pipeline's store to a directory, by the daemon that works on it or at rest.
@@ -257,7 +264,7 @@ func (a *app) exportSavepoint(ctx context.Context, place savepoint.Place, name, 
 
 func (a *app) savepointImport() *cobra.Command {
 	var f savepointFlags
-	var format string
+	var name, format string
 	cmd := &cobra.Command{
 		Use:   "import FILE ARCHIVE",
 		Short: "Make a savepoint of a file that export has written",
@@ -271,15 +278,17 @@ func (a *app) savepointImport() *cobra.Command {
 					return usage(err)
 				}
 				defer in.Close() //nolint:errcheck // it was only read
-				info, err := place.Import(cmd.Context(), in, rest[0])
+				info, err := place.Import(cmd.Context(), in, rest[0], name)
 				if err != nil {
 					return savepointError(err)
 				}
+				a.sweepPlace(cmd.Context(), place)
 				return a.printSavepoints(format, info)
 			})
 		},
 	}
 	f.add(cmd)
 	formatFlag(cmd, &format)
+	cmd.Flags().StringVar(&name, "name", "", "its name (default: the one that it had)")
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/query"
+	"github.com/tridentd/tridentd/internal/scratch"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/replay"
@@ -45,7 +46,7 @@ func (a *app) inThePast(ctx context.Context, t *target, f func(p *past) error) e
 		}
 		defer place.Close() //nolint:errcheck // it was only read
 		p := &past{target: t, place: place, db: db, last: snap.Txid}
-		tmp, remove, err := replay.Scratch("", "tridentd-past-")
+		tmp, remove, err := scratch.Make("", "tridentd-past-")
 		if err != nil {
 			return err
 		}

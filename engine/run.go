@@ -20,6 +20,7 @@ import (
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/savepoint"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -359,6 +360,7 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 	h.o.Observer.Resumed(snap.Txid)
 	h.advance(snap.Txid)
 	h.log.Info("running", "txid", uint64(snap.Txid), "epoch", uint64(snap.Epoch), "data", h.dir)
+	savepoint.SweepCopies(h.dir)
 	defer h.keepLedger(work)() // before the store is closed
 	defer h.saver.start(work)()
 	go h.watchDrain(finished, r)

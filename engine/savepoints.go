@@ -50,9 +50,6 @@ type SavepointStatus struct {
 	Since    time.Time
 }
 
-// partsAge is for how long nobody may have written to a part of a savepoint before it counts as left behind.
-const partsAge = 24 * time.Hour
-
 // After a failure a savepoint is tried again in firstRetry, then in twice as long each time, up to Savepoints.Every.
 const firstRetry = time.Minute
 
@@ -140,7 +137,6 @@ func (s *saver) run(ctx context.Context) {
 	if err == nil {
 		s.dir = whole
 	}
-	savepoint.SweepCopies(s.dir, s.status().Made == 0)
 	defer func() {
 		if s.place != nil {
 			s.place.Close() //nolint:errcheck // what was written has been answered
@@ -233,7 +229,7 @@ func (s *saver) due(ctx context.Context) error {
 	for _, name := range gone {
 		s.log.Info("savepoint removed: as many as are to be kept are newer", "name", name)
 	}
-	if err := errors.Join(err, s.place.Sweep(ctx, now.Add(-partsAge))); err != nil {
+	if err := errors.Join(err, s.place.Sweep(ctx, now.Add(-savepoint.LeftBehind))); err != nil {
 		return fmt.Errorf("savepoint %s was made, but older ones can't be removed: %w", info.Name, err)
 	}
 	return nil

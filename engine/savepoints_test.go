@@ -197,7 +197,7 @@ func TestSavepointPlaceFails(t *testing.T) {
 		t.Errorf("a part that may be somebody's at work is gone: %v", err)
 	}
 	s.commit(3)
-	s.at(noon.Add(partsAge+2*time.Hour), time.Hour)
+	s.at(noon.Add(savepoint.LeftBehind+2*time.Hour), time.Hour)
 	s.holds(2, 3)
 	if _, err := os.Stat(left); err == nil {
 		t.Error("a part that nobody works on is still there")

@@ -12,6 +12,7 @@ import (
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/query"
+	"github.com/tridentd/tridentd/internal/scratch"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/state"
@@ -149,7 +150,7 @@ func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write
 		return from, r.passWrites(ctx, sets, schemas, nil, nil, yield)
 	}
 	if r.o.Dir == "" {
-		dir, remove, err := Scratch("", "tridentd-replay-")
+		dir, remove, err := scratch.Make("", "tridentd-replay-")
 		if err != nil {
 			return from, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/internal/scratch"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
@@ -86,7 +87,7 @@ func Verify(ctx context.Context, p *engine.Pipeline, o Options) (Report, error) 
 		r.plan.Ledger.Changes = false // nobody will ask for them
 	}
 	if r.o.Dir == "" {
-		dir, remove, err := Scratch("", "tridentd-replay-")
+		dir, remove, err := scratch.Make("", "tridentd-replay-")
 		if err != nil {
 			return Report{}, err
 		}

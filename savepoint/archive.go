@@ -71,8 +71,14 @@ func writeArchive(ctx context.Context, info Info, dir string, w io.Writer) error
 	return errors.Join(t.Close(), z.Close())
 }
 
-// Import makes a savepoint of an archive. Every byte is compared with its checksum before the savepoint takes its name.
-func (p Place) Import(ctx context.Context, r io.Reader, archive string) (_ Info, err error) {
+// Import makes a savepoint of an archive, under a name of its own or, if that is empty, the one that it had. Every byte is compared
+// with its checksum before the savepoint takes its name.
+func (p Place) Import(ctx context.Context, r io.Reader, archive, name string) (_ Info, err error) {
+	if name != "" {
+		if err := CheckName(name); err != nil {
+			return Info{}, err
+		}
+	}
 	bad := func(format string, args ...any) error {
 		err := fmt.Errorf(format, args...)
 		if _, ok := errors.AsType[*fs.PathError](err); ok || ctx.Err() != nil {
@@ -104,15 +110,18 @@ func (p Place) Import(ctx context.Context, r io.Reader, archive string) (_ Info,
 	if err := p.ours(info, archive); err != nil {
 		return info, err
 	}
+	if name != "" {
+		info.Name = name
+	}
 	if err := p.free(ctx, info.Name); err != nil {
 		return info, err
 	}
 	info.Store = ""
-	tmp, err := p.storage.scratch(info.Name)
+	tmp, remove, err := p.storage.scratch(info.Name)
 	if err != nil {
 		return info, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	dir := filepath.Join(tmp, storeName)
 	for _, f := range info.Files {
 		h, err := t.Next()

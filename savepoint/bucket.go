@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/scratch"
 )
 
 // Bucket is a store of objects, flat but for what slashes in keys mean to people: S3 and its like. Package connect/blob has them.
@@ -79,7 +80,7 @@ func (o *objects) path(name, file string) string {
 func (o *objects) close() error      { return o.bucket.Close() }
 func (o *objects) local(Info) string { return "" }
 
-func (o *objects) scratch(name string) (string, error) { return temporary(name) }
+func (o *objects) scratch(string) (string, func() error, error) { return scratch.Make("", temporary) }
 
 // again calls f until it succeeds or trying again can't help.
 func again[T any](ctx context.Context, wait time.Duration, f func() (T, error)) (T, error) {
@@ -290,8 +291,8 @@ func (o *objects) sweepName(ctx context.Context, name string, since time.Time) e
 	return nil
 }
 
-// temporary makes a directory for what doesn't stay on this machine.
-func temporary(name string) (string, error) { return os.MkdirTemp("", "tridentd-"+name+"-") }
+// temporary begins the names of directories for what doesn't stay on this machine.
+const temporary = "tridentd-savepoint-"
 
 func encode(info Info) ([]byte, error) {
 	b, err := json.MarshalIndent(info, "", "  ")

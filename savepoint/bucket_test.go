@@ -191,7 +191,7 @@ func TestBucketLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	for kind, elsewhere := range map[string]savepoint.Place{"folder": savepoint.At(t.TempDir(), pipeline), "bucket": newMemory().place()} {
-		if _, err := elsewhere.Import(t.Context(), bytes.NewReader(archive.Bytes()), "two.tar.zst"); err != nil {
+		if _, err := elsewhere.Import(t.Context(), bytes.NewReader(archive.Bytes()), "two.tar.zst", ""); err != nil {
 			t.Fatal(err)
 		}
 		to := filepath.Join(t.TempDir(), pipeline)
@@ -482,7 +482,7 @@ func TestBucketKeepsNothingHere(t *testing.T) {
 	if _, err := p.Export(t.Context(), "one", &archive); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newMemory().place().Import(t.Context(), &archive, "a"); err != nil {
+	if _, err := newMemory().place().Import(t.Context(), &archive, "a", ""); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "tridentd-*")); err != nil || len(left) > 0 {

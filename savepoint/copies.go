@@ -3,36 +3,39 @@ package savepoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
+
+	"github.com/tridentd/tridentd/internal/scratch"
 )
 
-// MakeCopies makes a directory for copies of a store in the store's own, where they cost nothing but links. Its name tells whose
-// it is; whoever made it removes it.
-func MakeCopies(dir string) (string, error) {
-	tmp, err := os.MkdirTemp(dir, fmt.Sprintf("copy-%d-", os.Getpid()))
+// copyPrefix begins the names of directories for copies.
+const copyPrefix = "copy-"
+
+// MakeCopies makes a directory for copies of a store in the store's own, where they cost nothing but links. remove removes it with
+// all that is in it.
+func MakeCopies(dir string) (tmp string, remove func() error, err error) {
+	tmp, remove, err = scratch.Make(dir, copyPrefix)
 	if err != nil {
-		return "", fmt.Errorf("a directory for a copy of the store: %w", err)
+		return "", nil, fmt.Errorf("a copy of the store: %w", err)
 	}
-	return tmp, nil
+	return tmp, remove, nil
 }
 
 // SweepCopies removes the copies of processes that have gone without doing so: their links would keep files on the disk that the
-// store doesn't need any more. A process that has just taken the store, and made no copy yet, says that it is fresh: what bears
-// its number is then that of one before it, which isn't rare in containers.
-func SweepCopies(dir string, fresh bool) {
-	found, _ := filepath.Glob(filepath.Join(dir, "copy-*"))
-	for _, name := range found {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), "copy-"), "-")
-		n, err := strconv.Atoi(pid)
-		if err != nil || n <= 0 {
+// store doesn't need any more.
+func SweepCopies(dir string) {
+	scratch.Sweep(dir, copyPrefix)
+	found, _ := filepath.Glob(filepath.Join(dir, copyPrefix+"*"))
+	for _, path := range found {
+		// The lock of one in use is there before it and goes after it.
+		if strings.HasSuffix(path, scratch.LockSuffix) {
 			continue
 		}
-		if fresh && n == os.Getpid() || errors.Is(syscall.Kill(n, 0), syscall.ESRCH) {
-			os.RemoveAll(name) //nolint:errcheck // the next one tries again
+		if _, err := os.Lstat(path + scratch.LockSuffix); errors.Is(err, fs.ErrNotExist) {
+			os.RemoveAll(path) //nolint:errcheck // the next one tries again
 		}
 	}
 }

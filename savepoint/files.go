@@ -3,6 +3,7 @@ package savepoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -10,37 +11,27 @@ import (
 	"slices"
 )
 
-// copyTree copies the files of a store to a directory that doesn't exist.
-func copyTree(ctx context.Context, from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+// copyFiles copies the files of a store that info lists to a directory that doesn't exist, and compares what it has copied: a store
+// that somebody takes away meanwhile must not become a savepoint.
+func copyFiles(ctx context.Context, info Info, from, to string) error {
+	for _, f := range info.Files {
+		if err := copyFile(ctx, f, filepath.Join(from, filepath.FromSlash(f.Path)), filepath.Join(to, filepath.FromSlash(f.Path))); err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
-		switch {
-		case d.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case slices.Contains(transient, d.Name()):
-			return nil
-		}
-		return copyFile(ctx, path, target)
-	})
+	}
+	return nil
 }
 
-func copyFile(ctx context.Context, from, to string) error {
+func copyFile(ctx context.Context, f File, from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close() //nolint:errcheck // it was only read
-	return writeFrom(to, func(w io.Writer) error {
-		_, err := io.Copy(w, &reader{ctx, in})
-		return err
-	})
+	if err := extract(&reader{ctx, in}, to, f); err != nil {
+		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	return nil
 }
 
 // writeFrom writes what fill does to a new file, or over what an attempt before has left.

@@ -27,21 +27,22 @@ func (f folder) close() error           { return nil }
 
 // scratch lies on the folder's device, so that put only renames. Each has a directory of its own: of two that make a savepoint of
 // one name, one fails.
-func (f folder) scratch(name string) (string, error) {
+func (f folder) scratch(name string) (dir string, remove func() error, err error) {
 	if err := makeDir(f.dir); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return os.MkdirTemp(f.dir, name+".*"+partial)
+	dir, err = os.MkdirTemp(f.dir, name+".*"+partial)
+	return dir, func() error { return os.RemoveAll(dir) }, err
 }
 
 func (f folder) put(ctx context.Context, info Info, from string) (err error) {
-	dir, err := f.scratch(info.Name)
+	dir, discard, err := f.scratch(info.Name)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = errors.Join(err, discard())
 		}
 	}()
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -50,7 +51,7 @@ func (f folder) put(ctx context.Context, info Info, from string) (err error) {
 	info.Store = ""
 	store := filepath.Join(dir, storeName)
 	if os.Rename(from, store) != nil {
-		if err := copyTree(ctx, from, store); err != nil { // another device
+		if err := copyFiles(ctx, info, from, store); err != nil { // another device
 			return err
 		}
 	}

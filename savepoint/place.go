@@ -25,8 +25,8 @@ type Place struct {
 // storage keeps the files of one pipeline's savepoints. A savepoint has a name once its savepoint.json is there, which comes last
 // and goes first.
 type storage interface {
-	// scratch makes an empty directory for a store that put is to take over.
-	scratch(name string) (string, error)
+	// scratch makes an empty directory for a store that put is to take over. remove gives it up.
+	scratch(name string) (dir string, remove func() error, err error)
 	// put takes over dir, a store that info describes. REQUIRES: info.Name was free. Of two that put one name at once, one fails.
 	put(ctx context.Context, info Info, dir string) error
 	// names are those of savepoints, in order.
@@ -187,7 +187,7 @@ func (p Place) free(ctx context.Context, name string) error {
 }
 
 func taken(name string) error {
-	return refuse("create", "choose another name, or remove it first", "savepoint %s exists", name)
+	return refuse("write", "choose another name (--name), or remove it first", "savepoint %s exists", name)
 }
 
 // List describes the savepoints of the place, the oldest first. What can't be read is an error beside the others.
@@ -270,6 +270,9 @@ func (p Place) Remove(ctx context.Context, name string) error {
 	}
 	return err
 }
+
+// LeftBehind is for how long nobody may have written to a part of a savepoint before it counts as left behind.
+const LeftBehind = 24 * time.Hour
 
 // Sweep removes what was left of savepoints whose making, or removal, was interrupted, if nobody has written to it since a time.
 // That should lie further back than any savepoint takes to be made.

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/scratch"
 	"github.com/tridentd/tridentd/pebblestate"
 )
 
@@ -122,11 +123,11 @@ func damagedFile(path string, err error) error {
 // Checkpoint copies a store to dir, which doesn't exist.
 type Checkpoint func(ctx context.Context, dir string) error
 
-// Create makes a savepoint of the copy that checkpoint makes of a store: in a directory of its own in scratch, which should lie
+// Create makes a savepoint of the copy that checkpoint makes of a store: in a directory of its own in beside, which should lie
 // on the store's device, so that copying takes no time while batches wait. An empty name stands for one made of the txid.
-func (p Place) Create(ctx context.Context, name, scratch string, now time.Time, checkpoint Checkpoint) (Info, error) {
+func (p Place) Create(ctx context.Context, name, beside string, now time.Time, checkpoint Checkpoint) (Info, error) {
 	if name == "" {
-		return p.create(ctx, ByHand, scratch, now, checkpoint, func(info *Info) string { return fmt.Sprintf("txid-%012d", info.Txid) })
+		return p.create(ctx, ByHand, beside, now, checkpoint, func(info *Info) string { return fmt.Sprintf("txid-%012d", info.Txid) })
 	}
 	if err := CheckName(name); err != nil {
 		return Info{}, err
@@ -134,19 +135,19 @@ func (p Place) Create(ctx context.Context, name, scratch string, now time.Time, 
 	if err := p.free(ctx, name); err != nil {
 		return Info{}, err
 	}
-	return p.create(ctx, ByHand, scratch, now, checkpoint, func(*Info) string { return name })
+	return p.create(ctx, ByHand, beside, now, checkpoint, func(*Info) string { return name })
 }
 
 // Scheduled is Create for a savepoint that is made because its time has come, and that Expire removes.
-func (p Place) Scheduled(ctx context.Context, scratch string, now time.Time, checkpoint Checkpoint) (Info, error) {
-	return p.create(ctx, BySchedule, scratch, now, checkpoint, timed(schedulePrefix))
+func (p Place) Scheduled(ctx context.Context, beside string, now time.Time, checkpoint Checkpoint) (Info, error) {
+	return p.create(ctx, BySchedule, beside, now, checkpoint, timed(schedulePrefix))
 }
 
 // BeforeMigration makes the savepoint that a change of a store begins with, so that there is always a way back. db is the store
-// that is about to be changed; scratch is a directory on its device, and the savepoint shares files with the store by hard links
+// that is about to be changed; beside is a directory on its device, and the savepoint shares files with the store by hard links
 // if the place lies there too.
-func (p Place) BeforeMigration(ctx context.Context, db *pebblestate.DB, scratch string, now time.Time) (Info, error) {
-	return p.create(ctx, ForMigration, scratch, now, func(ctx context.Context, dir string) error {
+func (p Place) BeforeMigration(ctx context.Context, db *pebblestate.DB, beside string, now time.Time) (Info, error) {
+	return p.create(ctx, ForMigration, beside, now, func(ctx context.Context, dir string) error {
 		_, err := db.Checkpoint(ctx, dir)
 		return err
 	}, timed(migratePrefix))
@@ -159,12 +160,12 @@ func timed(prefix string) func(*Info) string {
 	}
 }
 
-func (p Place) create(ctx context.Context, made Reason, scratch string, now time.Time, checkpoint Checkpoint, name func(*Info) string) (_ Info, err error) {
-	tmp, err := MakeCopies(scratch)
+func (p Place) create(ctx context.Context, made Reason, beside string, now time.Time, checkpoint Checkpoint, name func(*Info) string) (_ Info, err error) {
+	tmp, remove, err := MakeCopies(beside)
 	if err != nil {
 		return Info{}, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	copied := filepath.Join(tmp, storeName)
 	if err := checkpoint(ctx, copied); err != nil {
 		return Info{}, err
@@ -338,11 +339,11 @@ func (p Place) whole(ctx context.Context, info Info, f func(dir string) error) (
 		}
 		err = p.each(ctx, info, func(ctx context.Context, f File) error { return p.sum(ctx, info, f, io.Discard) })
 	} else {
-		tmp, terr := temporary(info.Name)
+		tmp, remove, terr := scratch.Make("", temporary)
 		if terr != nil {
 			return terr
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+		defer func() { err = errors.Join(err, remove()) }()
 		dir = filepath.Join(tmp, storeName)
 		err = p.fetch(ctx, info, dir)
 	}

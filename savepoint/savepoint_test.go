@@ -153,7 +153,7 @@ func TestArchive(t *testing.T) {
 	}
 	whole := archive.Bytes()
 	elsewhere := savepoint.At(t.TempDir(), pipeline)
-	got, err := elsewhere.Import(t.Context(), bytes.NewReader(whole), "a.tar.zst")
+	got, err := elsewhere.Import(t.Context(), bytes.NewReader(whole), "a.tar.zst", "")
 	if err != nil || got.Name != info.Name || got.Chain != info.Chain {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -162,14 +162,14 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, to, 5)
-	_, err = elsewhere.Import(t.Context(), bytes.NewReader(whole), "a.tar.zst")
+	_, err = elsewhere.Import(t.Context(), bytes.NewReader(whole), "a.tar.zst", "")
 	code(t, err, batch.CodeConfiguration, "exists")
-	_, err = savepoint.At(t.TempDir(), "others").Import(t.Context(), bytes.NewReader(whole), "a.tar.zst")
+	_, err = savepoint.At(t.TempDir(), "others").Import(t.Context(), bytes.NewReader(whole), "a.tar.zst", "")
 	code(t, err, batch.CodeStoreForeign, "is of pipeline words")
 
 	for kind, more := range map[string][]byte{"itself again": whole, "text": []byte("hello"), "zeros": make([]byte, 1024)} {
 		p := savepoint.At(t.TempDir(), pipeline)
-		_, err = p.Import(t.Context(), io.MultiReader(bytes.NewReader(whole), bytes.NewReader(more)), "a.tar.zst")
+		_, err = p.Import(t.Context(), io.MultiReader(bytes.NewReader(whole), bytes.NewReader(more)), "a.tar.zst", "")
 		if code(t, err, batch.CodeStoreDamaged, "a.tar.zst", "behind"); t.Failed() {
 			t.Log(kind)
 		}
@@ -177,7 +177,7 @@ func TestArchive(t *testing.T) {
 	// A source that fails is no damage.
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := savepoint.At(t.TempDir(), pipeline).Import(dead, bytes.NewReader(whole), "a.tar.zst"); !errors.Is(err, context.Canceled) || batch.CodeOf(err) == batch.CodeStoreDamaged {
+	if _, err := savepoint.At(t.TempDir(), pipeline).Import(dead, bytes.NewReader(whole), "a.tar.zst", ""); !errors.Is(err, context.Canceled) || batch.CodeOf(err) == batch.CodeStoreDamaged {
 		t.Errorf("an import that is ended: %v", err)
 	}
 	// Whatever is cut off or changed, nothing is made of it.
@@ -189,7 +189,7 @@ func TestArchive(t *testing.T) {
 			b[rapid.IntRange(0, len(b)-1).Draw(rt, "at")] ^= byte(rapid.IntRange(1, 255).Draw(rt, "by"))
 		}
 		p := savepoint.At(t.TempDir(), pipeline)
-		got, err := p.Import(t.Context(), bytes.NewReader(b), "a.tar.zst")
+		got, err := p.Import(t.Context(), bytes.NewReader(b), "a.tar.zst", "")
 		if err == nil {
 			// A bit of the frame that no byte of the content depends on.
 			if _, err := p.Verify(t.Context(), got.Name); err != nil || got.Chain != info.Chain {
@@ -288,7 +288,7 @@ func FuzzImport(f *testing.F) {
 	f.Add([]byte("(\xb5/\xfd"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := savepoint.At(t.TempDir(), pipeline)
-		if got, err := p.Import(t.Context(), bytes.NewReader(b), "fuzzed"); err == nil {
+		if got, err := p.Import(t.Context(), bytes.NewReader(b), "fuzzed", ""); err == nil {
 			if _, err := p.Verify(t.Context(), got.Name); err != nil {
 				t.Error(err)
 			}

@@ -135,7 +135,7 @@ func TestLife(t *testing.T) {
 				t.Fatal(err)
 			}
 			code(t, p.Remove(t.Context(), "one"), batch.CodeConfiguration, "no savepoint one")
-			if got, err := p.Import(t.Context(), &archive, "a"); err != nil || got.Chain != info.Chain {
+			if got, err := p.Import(t.Context(), &archive, "a", ""); err != nil || got.Chain != info.Chain {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			if _, err := p.Verify(t.Context(), "one"); err != nil {

@@ -59,6 +59,7 @@ var table = map[string]rule{
 	"internal/invariant": {bare: true},
 	"internal/jsonscan":  {bare: true},
 	"internal/names":     {bare: true},
+	"internal/scratch":   {bare: true},
 	"internal/value":     {ours: []string{"state"}},
 	"internal/vec":       {},
 	"internal/expr":      {ours: []string{"internal/vec"}, clients: []string{"github.com/expr-lang/expr", xxhash}},
@@ -117,10 +118,10 @@ var table = map[string]rule{
 		ours:    []string{"engine", "replay", "emitter", "sink", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun", "internal/sim"},
 		clients: []string{hclog, xxhash, pebble + "/vfs"},
 	},
-	"savepoint":        {ours: []string{"pebblestate"}, clients: []string{"github.com/klauspost/compress", "github.com/cenkalti/backoff/v5", xsync}},
+	"savepoint":        {ours: []string{"pebblestate", "internal/scratch"}, clients: []string{"github.com/klauspost/compress", "github.com/cenkalti/backoff/v5", xsync}},
 	"connect/blob":     {ours: []string{"savepoint"}, clients: []string{"gocloud.dev"}},
 	"connect/blob/gcs": {ours: []string{"savepoint", "connect/blob"}, clients: []string{"gocloud.dev"}},
-	"replay":           {ours: []string{"engine", "internal/change", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
+	"replay":           {ours: []string{"engine", "internal/scratch", "internal/change", "internal/query", "internal/exec", "internal/plan", "emitter", "state", "txstate", "pebblestate"}, clients: []string{hclog, xxhash}},
 	"cluster":          {ours: []string{"internal/exec", "internal/plan", "coordinator", "coordinator/runner", "txstate", "state", "emitter"}, clients: []string{hclog, franz, zk}},
 	"spec": {
 		ours: []string{
