@@ -69,8 +69,8 @@ func (d *Different) Error() string {
 }
 
 // told puts a difference into words.
-func (r *run) told(d *exec.Difference) *Different {
-	t := &Different{Txid: d.Txid, What: d.What, Want: d.Want, Got: d.Got, Causes: r.causes(d)}
+func (r *run) told(ctx context.Context, d *exec.Difference) *Different {
+	t := &Different{Txid: d.Txid, What: d.What, Want: d.Want, Got: d.Got, Causes: r.causes(ctx, d)}
 	if len(d.Keys) > 0 {
 		t.Writes = true
 		t.Keys = r.writtenKeys(d.Keys)
@@ -80,12 +80,12 @@ func (r *run) told(d *exec.Difference) *Different {
 
 // explain finds out what there is to know about the first batch that differs.
 func (r *run) explain(ctx context.Context, db *pebblestate.DB, d *exec.Difference) error {
-	found := r.told(d)
+	found := r.told(ctx, d)
 	if r.o.To != r.last || found.Writes || d.Kept || r.o.SkipStates {
 		return found
 	}
 	// Only the final states have been kept: the rest is run unseen, up to them.
-	if _, err := r.drive(ctx, db, r.entries[d.Txid-r.base-1:], r.last+1); err != nil {
+	if _, err := r.drive(ctx, db, d.Txid, r.o.To, r.last+1); err != nil {
 		r.o.Logger.Warn("the batches behind the first different one don't run", "error", err)
 		return found
 	}
@@ -95,20 +95,20 @@ func (r *run) explain(ctx context.Context, db *pebblestate.DB, d *exec.Differenc
 }
 
 // causes are likely reasons for a batch to come out otherwise.
-func (r *run) causes(d *exec.Difference) []string {
+func (r *run) causes(ctx context.Context, d *exec.Difference) []string {
 	const byHand = "the store was changed by hand, or by a damaged disk"
 	if d.Kept && !slices.ContainsFunc(d.Keys, func(k exec.KeyDifference) bool { return k.Got != nil && k.Got.Op == state.Set }) {
 		return []string{"the record of the changes isn't what was written: " + byHand}
 	}
-	e := r.entry(d.Txid)
 	var all []string
 	if r.before != nil {
 		all = append(all, fmt.Sprintf("something before txid %d differs: from txid %d on", r.o.From, r.before.Txid))
 	}
-	if e.Plan != xxhash.Sum64String(r.plan.Text) {
+	e := r.entry(ctx, d.Txid)
+	if e != nil && e.Plan != xxhash.Sum64String(r.plan.Text) {
 		all = append(all, "the pipeline's definition has changed since")
 	}
-	if now := engine.Build(); e.Build != now {
+	if now := engine.Build(); e != nil && e.Build != now {
 		all = append(all, fmt.Sprintf("the batch was made by another build (%s, this is %s)", e.Build, now))
 	}
 	if len(all) == 0 {
@@ -139,7 +139,7 @@ func (r *run) compareHead(ctx context.Context, db *pebblestate.DB) error {
 	}
 	chain := got.Chain
 	if r.last > r.base { // the replayed one goes on from what differs below From
-		chain = r.entry(r.last).Chain
+		chain = r.outline.chain
 	}
 	if want.Chain != chain {
 		return different("the head of the chain", fmt.Sprintf("%016x", want.Chain), fmt.Sprintf("%016x", chain))

@@ -170,29 +170,28 @@ func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write
 	if err := r.begin(ctx, db); err != nil {
 		return from, err
 	}
-	if len(r.entries) == 0 {
+	if r.base >= r.o.To {
 		panic("replay: a base at the batch that is asked for")
 	}
 	// The batches are run whatever comes of them.
-	last := len(r.entries) - 1
-	drive := func(entries []txstate.Entry) (*pebblestate.Snapshot, error) {
-		d, err := r.drive(ctx, db, entries, r.o.To+1)
+	drive := func(first, last batch.Txid) (*pebblestate.Snapshot, error) {
+		d, err := r.drive(ctx, db, first, last, r.o.To+1)
 		if err != nil {
 			return nil, err
 		}
 		if d != nil && from.Different == nil {
-			from.Different = r.told(d)
+			from.Different = r.told(ctx, d)
 		}
 		return db.Snapshot()
 	}
 	r.plan.Ledger.Changes = false
-	was, err := drive(r.entries[:last])
+	was, err := drive(r.base+1, r.o.To-1)
 	if err != nil {
 		return from, err
 	}
 	defer was.Close() //nolint:errcheck // nothing was written
 	r.plan.Ledger.Changes = true
-	is, err := drive(r.entries[last:])
+	is, err := drive(r.o.To, r.o.To)
 	if err != nil {
 		return from, err
 	}

@@ -276,7 +276,7 @@ func (r *run) noBeginning() error {
 		err.Txid = r.since.Txid
 		return err
 	}
-	remedy := "have a longer ledger kept (ledger: retention), or savepoints made (savepoints: every)"
+	remedy := remedyTrimmed
 	if len(bases) > 0 {
 		remedy = fmt.Sprintf("ask for txid %d or a later one, ", bases[0].Txid+1) + remedy
 	}

@@ -31,16 +31,13 @@ func Refill(ctx context.Context, p *engine.Pipeline, o Options, sources map[stri
 		return err
 	}
 	r.plan.Ledger.Changes = false
-	if err := r.translate(ctx, sources); err != nil {
+	if err := r.prepare(ctx, sources); err != nil {
 		return err
 	}
 	for i := range r.saved {
 		if to, ok := sources[r.saved[i].Source]; ok {
 			r.saved[i].Source = to
 		}
-	}
-	if err := r.newTables(ctx); err != nil {
-		return err
 	}
 	db, err := pebblestate.Open(ctx, pebblestate.Options{
 		Dir: r.o.Dir, Pipeline: r.plan.Name, Shards: r.o.Store.Shards(), CreateIfMissing: true, Logger: r.o.Logger,
@@ -49,45 +46,88 @@ func Refill(ctx context.Context, p *engine.Pipeline, o Options, sources map[stri
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if len(r.entries) > 0 {
-		_, err = r.drive(ctx, db, r.entries, r.last+1)
+	if r.last > 0 {
+		_, err = r.drive(ctx, db, 1, r.last, r.last+1)
 	}
 	return err
 }
 
-// translate reads the whole ledger, in the names and with the sources and tables of the run's plan.
-func (r *run) translate(ctx context.Context, sources map[string]string) error {
+// era is a part of a ledger in which the sources had the same names.
+type era struct {
+	end batch.Txid        // the migration that gave them others, which isn't of it; 0: it lasts
+	now map[string]string // what they are called by now, where that is something else
+}
+
+// prepare reads the whole ledger for what must be known before it is run, and has it run in the names and with the sources and
+// tables of the run's plan. sources are those that get other names now.
+func (r *run) prepare(ctx context.Context, sources map[string]string) error {
+	var eras []era // the last one first
+	var migrations []txstate.Entry
+	next, first := batch.Txid(1), batch.Txid(0)
+	used := map[string]batch.Txid{} // static tables, by name: the first batch that used it
 	for e, err := range r.o.Store.Store().Entries(ctx, 1, r.last) {
 		if err != nil {
 			return err
 		}
-		if want := batch.Txid(len(r.entries) + 1); e.Txid != want {
+		if e.Txid != next {
 			return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-				fmt.Errorf("the ledger begins at txid %d: txids %d to %d have been trimmed, so their input isn't known any more", e.Txid, want, e.Txid-1),
+				fmt.Errorf("the ledger begins at txid %d: txids %d to %d have been trimmed, so their input isn't known any more", e.Txid, next, e.Txid-1),
 				"let the state begin empty, or keep a longer ledger")
 		}
-		r.entries = append(r.entries, e)
+		next++
+		if first == 0 && !e.Reset {
+			first = e.Txid
+		}
+		for _, v := range e.Statics {
+			if used[v.Name] == 0 {
+				used[v.Name] = e.Txid
+			}
+		}
+		if len(renamedSources(e.Migrated)) > 0 {
+			migrations = append(migrations, e)
+		}
 	}
-	now := map[string]string{} // what a source of the entry at hand is called by now, where that is something else
-	maps.Copy(now, sources)
-	for i := len(r.entries) - 1; i >= 0; i-- {
-		e := &r.entries[i]
+	now := maps.Clone(sources)
+	for _, m := range slices.Backward(migrations) {
+		eras = append(eras, era{now: now})
+		before := maps.Clone(now)
+		if before == nil {
+			before = map[string]string{}
+		}
+		for old, to := range renamedSources(m.Migrated) { // order: each name by itself
+			before[old] = to
+			if later, ok := now[to]; ok {
+				before[old] = later
+			}
+		}
+		now = before
+	}
+	eras = append(eras, era{now: now})
+	slices.Reverse(eras)
+	for i := range migrations {
+		eras[i].end = migrations[i].Txid
+	}
+	fresh, err := r.newTables(ctx, first, used)
+	if err != nil {
+		return err
+	}
+	r.translate = func(e *txstate.Entry) {
+		i := slices.IndexFunc(eras, func(a era) bool { return a.end == 0 || e.Txid < a.end })
 		r.translateEntry(e, func(name string) string {
-			if to, ok := now[name]; ok {
+			if to, ok := eras[i].now[name]; ok {
 				return to
 			}
 			return name
 		})
-		if renames := renamedSources(e.Migrated); len(renames) > 0 {
-			before := maps.Clone(now)
-			for old, to := range renames { // order: each name by itself
-				before[old] = to
-				if later, ok := now[to]; ok {
-					before[old] = later
-				}
-			}
-			now = before
+		if e.Txid == first {
+			e.Statics = append(e.Statics, fresh...)
 		}
+	}
+	for e, err := range r.entries(ctx, 1, r.last) {
+		if err != nil {
+			return err
+		}
+		r.outline.take(&e, r.last+1)
 	}
 	return nil
 }
@@ -138,34 +178,27 @@ func (r *run) translateEntry(e *txstate.Entry, name func(string) string) {
 	})
 }
 
-// newTables lets the first batch begin with the present content of the static tables that it didn't use.
-func (r *run) newTables(ctx context.Context) error {
-	if len(r.entries) == 0 {
-		return nil
-	}
-	first := slices.IndexFunc(r.entries, func(e txstate.Entry) bool { return !e.Reset })
-	if first < 0 {
-		return nil
+// newTables reads the present content of the static tables that the first batch didn't use, so that it can begin with them. used are
+// the first batches that used each.
+func (r *run) newTables(ctx context.Context, first batch.Txid, used map[string]batch.Txid) (fresh []txstate.StaticVersion, err error) {
+	if first == 0 {
+		return nil, nil
 	}
 	for _, s := range r.plan.Statics {
-		used := slices.IndexFunc(r.entries, func(e txstate.Entry) bool {
-			return slices.ContainsFunc(e.Statics, func(v txstate.StaticVersion) bool { return v.Name == s.Name })
-		})
-		if used >= 0 && used <= first {
+		if at := used[s.Name]; at > 0 && at <= first {
 			continue
 		}
 		t, err := exec.ReadStatic(ctx, s, r.o.Logger)
 		if err != nil {
-			return fmt.Errorf("static table %s: %w", s.Name, err)
+			return nil, fmt.Errorf("static table %s: %w", s.Name, err)
 		}
 		if r.tables == nil {
 			r.tables = map[string]pebblestate.StaticTable{}
 		}
 		r.tables[s.Name] = t
-		e := &r.entries[first]
-		e.Statics = append(e.Statics, txstate.StaticVersion{Name: s.Name, Digest: t.Digest})
+		fresh = append(fresh, txstate.StaticVersion{Name: s.Name, Digest: t.Digest})
 	}
-	return nil
+	return fresh, nil
 }
 
 // table is exec.Config.Tables.

@@ -129,12 +129,14 @@ type run struct {
 	behind  *PlanChange
 	sum     uint64          // the plan's hash
 	same    map[uint64]bool // by hash: plans that make the same of a batch
-	entries []txstate.Entry
-	epoch   batch.Epoch      // of the store in question
-	saved   []batch.Position // of the store in question, by source and partition
-	stands  txstate.Snapshot // of the store in question
-	before  *Different       // the first below o.From
-	kept    atomic.Int64     // batches whose kept changes were compared
+	outline outline
+	// translate puts an entry into the names of the run's plan; nil: as it was recorded.
+	translate func(e *txstate.Entry)
+	epoch     batch.Epoch      // of the store in question
+	saved     []batch.Position // of the store in question, by source and partition
+	stands    txstate.Snapshot // of the store in question
+	before    *Different       // the first below o.From
+	kept      atomic.Int64     // batches whose kept changes were compared
 }
 
 // choose settles what is to be run.
@@ -176,6 +178,7 @@ func (r *run) begin(ctx context.Context, db *pebblestate.DB) error {
 		return r.noBeginning()
 	}
 	r.o.From = max(r.o.From, r.base+1)
+	next := r.base + 1
 	for e, err := range r.o.Store.Store().Entries(ctx, max(r.base, 1), r.o.To) {
 		if err != nil {
 			return err
@@ -189,21 +192,21 @@ func (r *run) begin(ctx context.Context, db *pebblestate.DB) error {
 			}
 			continue
 		}
-		if want := r.base + batch.Txid(len(r.entries)+1); e.Txid != want {
+		if e.Txid != next {
 			return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-				fmt.Errorf("the ledger begins at txid %d, and the replay would begin at txid %d: what lies between has been trimmed", e.Txid, want), "have a longer ledger kept (ledger: retention), or savepoints made (savepoints: every)")
+				fmt.Errorf("the ledger begins at txid %d, and the replay would begin at txid %d: what lies between has been trimmed", e.Txid, next), remedyTrimmed)
 		}
-		r.entries = append(r.entries, e)
+		next++
+		r.outline.take(&e, r.o.From)
 	}
-	if r.o.To > r.base && r.base+batch.Txid(len(r.entries)) != r.o.To {
+	if next <= r.o.To {
 		return batch.NewError(batch.Permanent, batch.CodeUnreplayable, "replay",
-			fmt.Errorf("the ledger doesn't hold txids %d to %d any more: they have been trimmed", r.base+1, r.o.To), "have a longer ledger kept (ledger: retention), or savepoints made (savepoints: every)")
+			fmt.Errorf("the ledger doesn't hold txids %d to %d any more: they have been trimmed", r.base+1, r.o.To), remedyTrimmed)
 	}
 	return nil
 }
 
-// entry is a ledger entry of a batch that is run.
-func (r *run) entry(txid batch.Txid) *txstate.Entry { return &r.entries[txid-r.base-1] }
+const remedyTrimmed = "have a longer ledger kept (ledger: retention), or savepoints made (savepoints: every)"
 
 func usage(format string, args ...any) error {
 	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "replay", fmt.Errorf(format, args...), "choose among the txids that the ledger lists")
@@ -224,18 +227,18 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 		return rep, err
 	}
 	rep.From = r.o.From
-	before, err := r.drive(ctx, db, r.entries, r.o.From)
+	before, err := r.drive(ctx, db, r.base+1, r.o.To, r.o.From)
 	rep.Took = time.Since(began)
 	rep.Kept = r.kept.Load()
 	if before != nil {
-		r.before = r.told(before)
+		r.before = r.told(ctx, before)
 		rep.Before = r.before
 	}
 	if d, ok := errors.AsType[*exec.Difference](err); ok {
 		return rep, r.explain(ctx, db, d)
 	}
 	if err != nil {
-		return rep, r.failed(err)
+		return rep, r.failed(ctx, err)
 	}
 	if err := r.compareHead(ctx, db); err != nil {
 		return rep, err
@@ -243,9 +246,8 @@ func (r *run) verify(ctx context.Context) (rep Report, err error) {
 	if err := r.settle(ctx, db); err != nil {
 		return rep, err
 	}
-	for txid := r.o.From; txid <= r.o.To; txid++ {
-		rep.Batches++
-		rep.Records += r.entry(txid).Counts.Read
+	if r.o.To >= r.o.From {
+		rep.Batches, rep.Records = int64(r.o.To-r.o.From+1), r.outline.records
 	}
 	if r.o.To == r.last && !r.o.SkipStates {
 		rep.States = true
@@ -282,20 +284,21 @@ func (r *run) settle(ctx context.Context, db *pebblestate.DB) error {
 
 // failed makes a difference of a batch that committed when it was recorded and can't be processed now. Whatever kept its input
 // from being read stays an error.
-func (r *run) failed(err error) error {
+func (r *run) failed(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*batch.Error](err)
 	if !ok || e.Txid <= r.base || e.Txid > r.o.To {
 		return err
 	}
 	switch e.Code {
 	case batch.CodeBadRecord, batch.CodeUserError, batch.CodeOverflow:
-		return &Different{Txid: e.Txid, What: "the batch", Want: "that it commits", Got: e.Error(), Causes: r.causes(&exec.Difference{Txid: e.Txid})}
+		return &Different{Txid: e.Txid, What: "the batch", Want: "that it commits", Got: e.Error(), Causes: r.causes(ctx, &exec.Difference{Txid: e.Txid})}
 	}
 	return err
 }
 
-// drive runs entries, which follow what db holds, and compares those from a txid on. before is the first below it that differs.
-func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.Entry, from batch.Txid) (before *exec.Difference, err error) {
+// drive runs the batches from first, which follows what db holds, to last, and compares those from a txid on. before is the first
+// below it that differs.
+func (r *run) drive(ctx context.Context, db *pebblestate.DB, first, last, from batch.Txid) (before *exec.Difference, err error) {
 	x := exec.New(exec.Config{
 		Plan: r.plan, DB: db, Shards: db.Shards(), Logger: r.o.Logger, Procs: r.o.Procs,
 		Build: engine.Build(), PlanSum: r.sum, Now: time.Now,
@@ -309,7 +312,7 @@ func (r *run) drive(ctx context.Context, db *pebblestate.DB, entries []txstate.E
 	if _, err := x.Open(ctx); err != nil {
 		return nil, err
 	}
-	return x.DriveWith(ctx, entries, exec.DriveOptions{Pending: r.o.Pending, From: from, Kept: r.changes})
+	return x.DriveWith(ctx, r.entries(ctx, first, last), exec.DriveOptions{Pending: r.o.Pending, From: from, Kept: r.changes})
 }
 
 // changes returns what had been kept of a batch.

@@ -66,7 +66,7 @@ func (r *run) lastWriters(ctx context.Context, keys []Key, raw []rawKey) error {
 			return nil // who wrote what can't be told behind it
 		case err != nil:
 			return err
-		case !ok && r.entryIsReset(txid):
+		case !ok && r.isReset(ctx, txid):
 			continue
 		case !ok:
 			return nil
@@ -81,9 +81,13 @@ func (r *run) lastWriters(ctx context.Context, keys []Key, raw []rawKey) error {
 	return nil
 }
 
-// entryIsReset tells whether a batch that is run is one that has no changes of its own.
-func (r *run) entryIsReset(txid batch.Txid) bool {
-	return txid > r.base && txid <= r.o.To && r.entry(txid).Reset
+// isReset tells whether a batch that is run is one that has no changes of its own.
+func (r *run) isReset(ctx context.Context, txid batch.Txid) bool {
+	if txid <= r.base || txid > r.o.To {
+		return false
+	}
+	e := r.entry(ctx, txid)
+	return e != nil && e.Reset
 }
 
 // writes tells whether the sets write a key.

@@ -33,25 +33,12 @@ func (r *run) open(id string) (emitter.Emitter, error) {
 			s.saved = append(s.saved, p)
 		}
 	}
-	for i := range r.entries {
-		for _, p := range r.entries[i].Joined {
-			if p.Source == id {
-				s.starts = append(s.starts, p)
-			}
-		}
-	}
+	s.starts = slices.Clone(r.outline.starts[id])
 	return s, nil
 }
 
 // knows tells whether a batch that is run knows a source: it is the first to read a partition of it.
-func (r *run) knows(source string) bool {
-	for i := range r.entries {
-		if slices.ContainsFunc(r.entries[i].Joined, func(p batch.Position) bool { return p.Source == source }) {
-			return true
-		}
-	}
-	return false
-}
+func (r *run) knows(source string) bool { return len(r.outline.starts[source]) > 0 }
 
 // Open checks the input against the positions of the store in question; where the batches begin, the ledger says.
 func (s *source) Open(ctx context.Context, replayed []batch.Position, _ bool) ([]batch.Position, error) {

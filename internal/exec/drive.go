@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/tridentd/tridentd/batch"
@@ -31,7 +32,13 @@ func (d *Difference) Error() string {
 // that doesn't is returned as a *Difference, and nothing of it is committed. It stands in for the coordinator
 // where the order of everything is known beforehand: replay, and tests.
 func (x *Executor) Drive(ctx context.Context, entries []txstate.Entry, pending int) error {
-	_, err := x.DriveWith(ctx, entries, DriveOptions{Pending: pending})
+	_, err := x.DriveWith(ctx, func(yield func(txstate.Entry, error) bool) {
+		for i := range entries {
+			if !yield(entries[i], nil) {
+				return
+			}
+		}
+	}, DriveOptions{Pending: pending})
 	return err
 }
 
@@ -45,12 +52,15 @@ type DriveOptions struct {
 	Kept func(ctx context.Context, txid batch.Txid) ([]*state.WriteSet, bool, error)
 }
 
-// DriveWith is Drive with other settings. It also returns the first batch below o.From that didn't come out as recorded.
-func (x *Executor) DriveWith(ctx context.Context, entries []txstate.Entry, o DriveOptions) (before *Difference, _ error) {
+// DriveWith is Drive with other settings. It takes each entry when its batch is to begin, and keeps it until that has committed. It
+// also returns the first batch below o.From that didn't come out as recorded.
+func (x *Executor) DriveWith(ctx context.Context, entries iter.Seq2[txstate.Entry, error], o DriveOptions) (before *Difference, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type running struct {
 		b    *batch.Batch
+		e    *txstate.Entry
+		was  uint64 // the recorded chain of the entry before; 0 where there is none
 		done chan error
 		kept *Difference // set once done has been sent to
 	}
@@ -66,9 +76,9 @@ func (x *Executor) DriveWith(ctx context.Context, entries []txstate.Entry, o Dri
 		return err
 	}
 	// chain is what a batch is chained to: the recorded chain, so that a difference shows in the batch where it arises.
-	chain := func(e *txstate.Entry) uint64 {
-		if i := e.Txid - entries[0].Txid; i > 0 && entries[i-1].Chain != 0 {
-			return entries[i-1].Chain
+	chain := func(was uint64) uint64 {
+		if was != 0 {
+			return was
 		}
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -90,8 +100,8 @@ func (x *Executor) DriveWith(ctx context.Context, entries []txstate.Entry, o Dri
 			r.done <- err
 			return drop(err)
 		}
-		e := &entries[r.b.Txid-entries[0].Txid]
-		d := x.difference(r.b, e, chain(e))
+		e := r.e
+		d := x.difference(r.b, e, chain(r.was))
 		switch {
 		case d != nil && r.kept != nil:
 			d.Keys = r.kept.Keys
@@ -110,8 +120,13 @@ func (x *Executor) DriveWith(ctx context.Context, entries []txstate.Entry, o Dri
 		flying = flying[1:]
 		return nil
 	}
-	for i := range entries {
-		e := &entries[i]
+	var last uint64
+	for entry, err := range entries {
+		if err != nil {
+			return before, drop(err)
+		}
+		e, was := &entry, last
+		last = e.Chain
 		if len(flying) == max(o.Pending, 1) {
 			if err := commit(); err != nil {
 				return before, err
@@ -123,7 +138,7 @@ func (x *Executor) DriveWith(ctx context.Context, entries []txstate.Entry, o Dri
 					return before, err
 				}
 			}
-			d, err := x.redo(ctx, e, chain(e), e.Txid >= o.From)
+			d, err := x.redo(ctx, e, chain(was), e.Txid >= o.From)
 			if err != nil {
 				return before, err
 			}
@@ -144,7 +159,7 @@ func (x *Executor) DriveWith(ctx context.Context, entries []txstate.Entry, o Dri
 		if _, err := x.Plan(ctx, b, true); err != nil {
 			return before, drop(err)
 		}
-		r := &running{b: b, done: make(chan error, 1)}
+		r := &running{b: b, e: e, was: was, done: make(chan error, 1)}
 		flying = append(flying, r)
 		go func() {
 			err := x.Process(ctx, b)

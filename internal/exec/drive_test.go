@@ -273,3 +273,40 @@ func (w *world) tablesOf(t *testing.T, o *outcome) func(context.Context, string,
 	})
 	return db.StaticWith
 }
+
+// TestDriveTakesEntriesAsItGoes: however long a ledger is, no more of it is held than of the batches at work.
+func TestDriveTakesEntriesAsItGoes(t *testing.T) {
+	const pending = 3
+	w := newWorld(t)
+	w.fill(150)
+	entries := w.split(rand.New(rand.NewPCG(3, 4)))
+	taken, committed := 0, 0
+	err := w.driven(vfs.NewMem(), func(c *exec.Config) {
+		c.OnCommit = func(*txstate.Entry) { committed++ }
+	}, func(ctx context.Context, x *exec.Executor) error {
+		_, err := x.DriveWith(ctx, func(yield func(txstate.Entry, error) bool) {
+			for _, e := range entries {
+				if taken++; taken-committed > pending+1 {
+					t.Errorf("entry %d is taken when %d have committed", taken, committed)
+				}
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}, exec.DriveOptions{Pending: pending})
+		return err
+	})
+	if err != nil || committed != len(entries) || committed < 4*pending {
+		t.Errorf("%d of %d committed, %v", committed, len(entries), err)
+	}
+	gone := errors.New("gone")
+	err = w.driven(vfs.NewMem(), nil, func(ctx context.Context, x *exec.Executor) error {
+		_, err := x.DriveWith(ctx, func(yield func(txstate.Entry, error) bool) {
+			_ = yield(entries[0], nil) && yield(txstate.Entry{}, gone)
+		}, exec.DriveOptions{Pending: pending})
+		return err
+	})
+	if !errors.Is(err, gone) {
+		t.Errorf("a ledger that can't be read on: %v", err)
+	}
+}

@@ -423,6 +423,12 @@ func (w *world) outcomeOf(fs vfs.FS) *outcome {
 // executor's settings; nil leaves them.
 func (w *world) drive(fs vfs.FS, entries []txstate.Entry, pending int, set func(c *exec.Config)) error {
 	w.t.Helper()
+	return w.driven(fs, set, func(ctx context.Context, x *exec.Executor) error { return x.Drive(ctx, entries, pending) })
+}
+
+// driven passes an open executor on fs to f.
+func (w *world) driven(fs vfs.FS, set func(c *exec.Config), f func(ctx context.Context, x *exec.Executor) error) error {
+	w.t.Helper()
 	ctx := context.Background()
 	db, err := w.open(fs)
 	if err != nil {
@@ -438,7 +444,7 @@ func (w *world) drive(fs vfs.FS, entries []txstate.Entry, pending int, set func(
 	}
 	x := exec.New(c)
 	if _, err = x.Open(ctx); err == nil {
-		err = x.Drive(ctx, entries, pending)
+		err = f(ctx, x)
 	}
 	if n := x.InFlight(); n != 0 {
 		w.t.Errorf("%d batches are left in flight", n)
