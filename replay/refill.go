@@ -34,11 +34,6 @@ func Refill(ctx context.Context, p *engine.Pipeline, o Options, sources map[stri
 	if err := r.prepare(ctx, sources); err != nil {
 		return err
 	}
-	for i := range r.saved {
-		if to, ok := sources[r.saved[i].Source]; ok {
-			r.saved[i].Source = to
-		}
-	}
 	db, err := pebblestate.Open(ctx, pebblestate.Options{
 		Dir: r.o.Dir, Pipeline: r.plan.Name, Shards: r.o.Store.Shards(), CreateIfMissing: true, Logger: r.o.Logger,
 	})

@@ -133,7 +133,6 @@ type run struct {
 	// translate puts an entry into the names of the run's plan; nil: as it was recorded.
 	translate func(e *txstate.Entry)
 	epoch     batch.Epoch      // of the store in question
-	saved     []batch.Position // of the store in question, by source and partition
 	stands    txstate.Snapshot // of the store in question
 	before    *Different       // the first below o.From
 	kept      atomic.Int64     // batches whose kept changes were compared
@@ -155,9 +154,6 @@ func (r *run) choose(ctx context.Context) error {
 		return usage("txid %d isn't committed: the last is %d", r.o.To, snap.Txid)
 	case r.o.From > r.o.To && r.o.To > 0:
 		return usage("txid %d lies behind txid %d", r.o.From, r.o.To)
-	}
-	for _, p := range snap.Positions {
-		r.saved = append(r.saved, p.Position)
 	}
 	return nil
 }
@@ -265,7 +261,8 @@ func (r *run) settle(ctx context.Context, db *pebblestate.DB) error {
 	}
 	if r.o.To == r.last {
 		var missing []batch.Position
-		for _, p := range r.saved {
+		for i := range r.stands.Positions {
+			p := r.stands.Positions[i].Position
 			if !slices.ContainsFunc(snap.Positions, func(q txstate.SavedPosition) bool { return q.Partition == p.Partition }) {
 				missing = append(missing, p)
 			}

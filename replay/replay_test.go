@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -253,7 +254,7 @@ func TestInputIsNotWhatItWas(t *testing.T) {
 		change func(w *world)
 		code   batch.Code
 	}{
-		"changed": {func(w *world) { w.write("in-1.txt", strings.Repeat("W1 W2\n", lineCount)) }, batch.CodeFileChanged},
+		"changed": {func(w *world) { w.write("in-1.txt", strings.Repeat("W1 W2\n", lineCount)) }, batch.CodeUnreplayable},
 		"gone":    {func(w *world) { os.Remove(filepath.Join(w.dir, "in-1.txt")) }, batch.CodeUnreplayable}, //nolint:errcheck // the verification would tell
 		"trimmed": {func(w *world) {
 			db := w.open("data", false)
@@ -280,6 +281,28 @@ func TestInputIsNotWhatItWas(t *testing.T) {
 				t.Errorf("the store has changed: digest %016x, was %016x", after, before)
 			}
 		})
+	}
+}
+
+// TestInputHasChangedLaterOn: batches whose input is as it was can be replayed, and the first of the others is named with its range.
+func TestInputHasChangedLaterOn(t *testing.T) {
+	w := newWorld(t)
+	w.run("data")
+	file := filepath.Join(w.dir, "in-1.txt")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.LastIndexByte(b[:len(b)-1], '\n') + 1 // the last line
+	b[at] = 'X'
+	w.write("in-1.txt", string(b))
+	_, err = w.verify("data", replay.Options{})
+	e, ok := errors.AsType[*batch.Error](err)
+	if !ok || e.Code != batch.CodeUnreplayable || e.Partition.Topic != file || e.Txid < 3 || !strings.Contains(err.Error(), fmt.Sprintf(",%d) cannot be read again", lineCount)) {
+		t.Fatalf("%v", err)
+	}
+	if rep, err := w.verify("data", replay.Options{To: e.Txid - 1}); err != nil || rep.To != e.Txid-1 {
+		t.Errorf("up to the batch before it: %+v, %v", rep, err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 // source reads recorded ranges of an emitter and plans none.
 type source struct {
 	emitter.Emitter
-	saved  []batch.Position // where the store in question stands: what has become of the input since is noticed by it
 	starts []batch.Position // of every partition that joined in a batch to be run
 }
 
@@ -27,22 +26,16 @@ func (r *run) open(id string) (emitter.Emitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{Emitter: em}
-	for _, p := range r.saved {
-		if p.Source == id && p.Topic != "" { // one without a topic only says that the source has been opened before
-			s.saved = append(s.saved, p)
-		}
-	}
-	s.starts = slices.Clone(r.outline.starts[id])
-	return s, nil
+	return &source{Emitter: em, starts: slices.Clone(r.outline.starts[id])}, nil
 }
 
 // knows tells whether a batch that is run knows a source: it is the first to read a partition of it.
 func (r *run) knows(source string) bool { return len(r.outline.starts[source]) > 0 }
 
-// Open checks the input against the positions of the store in question; where the batches begin, the ledger says.
+// Open doesn't hold the input against where the store in question stands: each range is held against what was read of it, so that
+// what has changed is named, and what lies before it can be replayed. Where the batches begin, the ledger says.
 func (s *source) Open(ctx context.Context, replayed []batch.Position, _ bool) ([]batch.Position, error) {
-	if _, err := s.Emitter.Open(ctx, s.saved, false); err != nil {
+	if _, err := s.Emitter.Open(ctx, nil, false); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(s.starts, func(p batch.Position) bool {
