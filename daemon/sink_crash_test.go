@@ -25,9 +25,9 @@ import (
 // TestKillWithSinks sends records of a topic on to another topic and to files, in a process that is killed by SIGKILL again and again. Who
 // reads committed records only must find each once, in both.
 func TestKillWithSinks(t *testing.T) {
-	records, kills := 20_000, 25
+	records, kills := 100_000, 25 // far more than the runs get to, on a quick machine too
 	if testenv.Full() {
-		records, kills = 120_000, 200
+		records, kills = 800_000, 200
 	}
 	k := testenv.Kafka(t)
 	topic, target := k.Topic(t, "in", 2, nil), k.Topic(t, "out", 3, nil)
