@@ -64,7 +64,7 @@ var table = map[string]rule{
 	"internal/vec":       {},
 	"internal/expr":      {ours: []string{"internal/vec"}, clients: []string{"github.com/expr-lang/expr", xxhash}},
 	"internal/sim":       {ours: []string{"emitter", "txstate", "state", "sink"}},
-	"internal/testenv":   {clients: []string{franz, zk}},
+	"internal/testenv":   {clients: []string{franz, zk, "github.com/jackc/pgx/v5"}},
 	"internal/zkconn":    {clients: []string{hclog, zk}},
 	"internal/lint":      {bare: true},
 

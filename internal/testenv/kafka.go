@@ -1,14 +1,14 @@
 // Package testenv gives tests the real servers that they need. A test that can't get its server fails with the
 // reason: it never passes by being skipped.
 //
-// Kafka and ZooKeeper hand out the server that scripts/test has started for the whole run (KafkaVar, ZooKeeperVar), or
-// start one. OwnKafka and OwnZooKeeper always start one, for tests that stop, kill or pause it. What a test started
+// Kafka, ZooKeeper, Postgres and Redis hand out the server that scripts/test has started for the whole run (KafkaVar, ZooKeeperVar,
+// PostgresVar, RedisVar), or start one. OwnKafka and the others of its kind always start one, for tests that stop, kill or pause it. What a test started
 // ends with the test, by the pid files of scripts/servers; if the test process itself is killed, scripts/test ends it,
 // as all of it lies in the temporary directory that the script has set. Proxy stands between a client and a server, and
 // delays, swallows and cuts.
 //
 // Tests that need a real broker carry the build tag realkafka, those that need ZooKeeper (or both) realzk, those that
-// kill processes crash.
+// kill processes crash; realsql and realredis are those with PostgreSQL and Redis.
 package testenv
 
 import (
@@ -59,7 +59,7 @@ func Brokers(n int) Option {
 	return func(args *[]string) { *args = append(*args, "--brokers", fmt.Sprint(n)) }
 }
 
-// Set adds a line to each server's configuration: a broker's properties, ZooKeeper's zoo.cfg.
+// Set adds a line to each server's configuration: a broker's properties, zoo.cfg, redis.conf, a setting of PostgreSQL.
 func Set(key, value string) Option {
 	return func(args *[]string) { *args = append(*args, "--set", key+"="+value) }
 }

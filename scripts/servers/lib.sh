@@ -1,4 +1,4 @@
-# Shared by kafka.sh and zookeeper.sh; sourced, not run.
+# Shared by the scripts beside it; sourced, not run.
 
 say() { printf '%s: %s\n' "$PROG" "$*"; }
 die() { printf '%s: error: %s\n' "$PROG" "$*" >&2; exit 1; }
@@ -96,4 +96,41 @@ end_all() {
     fi
     rm -f "$f"
   done
+}
+
+# debs NAME PACKAGE...: unpacks Debian packages, and what they need that isn't installed, into the cache; nothing is installed. Leaves
+# the folder in $DEBS, and the way to its libraries in LD_LIBRARY_PATH.
+debs() {
+  local name=$1 cache need lib
+  shift
+  cache="${XDG_CACHE_HOME:-$HOME/.cache}/tridentd/$name"
+  DEBS="$cache/root"
+  mkdir -p "$cache"
+  exec 8>"$cache/lock"
+  flock 8
+  if [[ ! -f $cache/complete ]]; then
+    say "fetching Debian's $* (once)"
+    rm -rf "$cache/new" "$DEBS"
+    mkdir -p "$cache/new/debs"
+    need=$(apt-get install -s --no-install-recommends "$@" 2>"$cache/apt.log" | awk '/^Inst/ {print $2}') && [[ -n $need ]] &&
+      # shellcheck disable=SC2086
+      (cd "$cache/new/debs" && apt-get download $need) >>"$cache/apt.log" 2>&1 &&
+      (cd "$cache/new" && for d in debs/*.deb; do dpkg-deb -x "$d" . || exit 1; done) >>"$cache/apt.log" 2>&1 ||
+      { tail -n 3 "$cache/apt.log" >&2; die "apt-get could not fetch $* (log: $cache/apt.log); try apt-get update first, or install it"; }
+    rm -rf "$cache/new/debs"
+    mv "$cache/new" "$DEBS"
+    touch "$cache/complete"
+  fi
+  exec 8>&-
+  for lib in "$DEBS"/usr/lib/*-linux-gnu*; do
+    if [[ -d $lib ]]; then export LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"; fi
+  done
+}
+
+# family PIDFILE: the process and its children.
+family() {
+  local pid
+  pid=$(<"$1")
+  # shellcheck disable=SC2046
+  echo "$pid" $(cat /proc/"$pid"/task/*/children 2>/dev/null)
 }
