@@ -19,6 +19,7 @@ type branch struct {
 	ops      []op
 	leaf     *leaf
 	join     *joinSide // instead: the side of a join that its rows go to
+	table    *tableEnd // instead: the table whose rows they are
 	sink     *sinkEnd  // of a branch that is no stream
 	children []*branch
 }
@@ -33,6 +34,7 @@ type op struct {
 	next  *frame // flat_map
 	table *static
 	reads []gatherColumn // lookup
+	inner bool           // lookup: rows without a match are dropped
 	frame *frame         // whose rows come in
 }
 
@@ -69,6 +71,8 @@ type output struct {
 	join    *joinDecl // instead of an aggregate
 	keys    []expr.Type
 	values  []aggValue
+	table   []tableColumn // of a table of latest values, instead of values
+	looked  bool          // lookups read the state
 	sources []*source
 	// timeSources are the sources, by index in Plan.Sources, whose event time closes the windows.
 	timeSources []int
@@ -224,7 +228,7 @@ type checker struct {
 func (c *checker) check() {
 	for _, s := range c.m.streams {
 		for _, st := range s.steps {
-			for _, x := range st.exprs {
+			for _, x := range slices.Concat(st.exprs, st.filter) {
 				c.noteDotted(x.e)
 			}
 			for _, a := range st.aggs {
@@ -245,6 +249,7 @@ func (c *checker) check() {
 			}
 		}
 	}
+	c.findLookups()
 	// An exchange is fed by those before it.
 	slices.SortStableFunc(c.outputs, func(a, b *output) int { return a.depth - b.depth })
 	for i, o := range c.outputs {
@@ -293,6 +298,32 @@ func (c *checker) check() {
 	}
 }
 
+// findLookups tells lookups and states of each other.
+func (c *checker) findLookups() {
+	for _, o := range c.outputs {
+		if o.join == nil || o.join.lookup == nil {
+			continue
+		}
+		name := o.stream.steps[o.step].n.get("state").text
+		for _, of := range c.outputs {
+			if of.kept && of.stream.state == name {
+				o.join.lookup.of, of.looked = of, true
+			}
+		}
+	}
+}
+
+// states lists the states that streams keep.
+func (m *model) states() []string {
+	var all []string
+	for _, s := range m.streams {
+		if s.aggregates() {
+			all = append(all, s.state)
+		}
+	}
+	return all
+}
+
 // outputsOf lists the aggregates of a stream.
 func (c *checker) outputsOf(s *streamDecl) []*output {
 	var all []*output
@@ -309,9 +340,24 @@ func (c *checker) outputsOf(s *streamDecl) []*output {
 			o.name = s.name + "." + strconv.Itoa(i+1)
 			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
 			o.join = newJoin(st)
-			depth = max(depth, c.depthOf(st.n.get("with"), way))
+			depth = max(depth, c.depthOf(st.n.get("with").str(), way))
 			o.depth = depth
 			depth++
+		case "lookup":
+			of := c.m.looksIn(st)
+			if of == nil {
+				continue
+			}
+			o.name = s.name + "." + strconv.Itoa(i+1)
+			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
+			o.join = newJoin(st)
+			o.join.kind, o.join.lookup = "lookup", &lookupDecl{inner: st.n.get("kind").str() == "inner"}
+			o.join.alone = [2]bool{!o.join.lookup.inner, false}
+			depth = max(depth, c.depthOf(of.name, way))
+			o.depth = depth
+			depth++
+		case "latest":
+			o.kept = true
 		case "aggregate":
 			o.kept = true
 			if c.used(s.name) {
@@ -331,18 +377,15 @@ func (c *checker) depth(s *streamDecl, way map[string]bool) int {
 	most := 0
 	way[s.name] = true
 	for _, f := range s.from {
-		most = max(most, c.depthOf(f, way))
+		most = max(most, c.depthOf(f.text, way))
 	}
 	delete(way, s.name)
 	return most
 }
 
 // depthOf is how many the rows of what a name stands for have passed.
-func (c *checker) depthOf(name *node, way map[string]bool) int {
-	if name == nil {
-		return 0
-	}
-	up := c.m.before(name.text)
+func (c *checker) depthOf(name string, way map[string]bool) int {
+	up := c.m.before(name)
 	if up == nil || way[up.name] {
 		return 0
 	}
@@ -350,10 +393,14 @@ func (c *checker) depthOf(name *node, way map[string]bool) int {
 	way[up.name] = true
 	for _, st := range up.steps {
 		switch st.op {
-		case "batch_aggregate", "distinct", "aggregate":
+		case "batch_aggregate", "distinct", "aggregate", "latest":
 			d++
 		case "join":
-			d = max(d, c.depthOf(st.n.get("with"), way)) + 1
+			d = max(d, c.depthOf(st.n.get("with").str(), way)) + 1
+		case "lookup":
+			if of := c.m.looksIn(st); of != nil {
+				d = max(d, c.depthOf(of.name, way)) + 1
+			}
 		}
 	}
 	delete(way, up.name)
@@ -507,7 +554,25 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 		case "flat_map":
 			c.flatMap(b, st, e)
 		case "lookup":
-			c.lookup(b, st, e)
+			if c.m.looksIn(st) == nil {
+				c.lookup(b, st, e)
+				continue
+			}
+			if as := st.n.get("as"); as == nil || isMeta(as.text) {
+				if as != nil {
+					c.add(as.at, "", "%s is a property of the record and can't be set", as.text)
+				}
+				c.assume(as, e)
+				continue
+			}
+			if window != nil {
+				c.add(st.at, "move the window behind it", "between window and its aggregate there can be no lookup in a state that changes")
+			}
+			b.join = c.lookupSide(b, c.output(s, from+i), st, e)
+			return b
+		case "latest":
+			b.table = c.tableEnd(c.output(s, from+i), st, e, len(s.from) == 1 && c.m.source(s.from[0].text) != nil)
+			return b
 		case "window":
 			window = c.window(st, e)
 			l.window = st.label
@@ -656,12 +721,12 @@ func (c *checker) flatMap(b *branch, st *stepDecl, e *env) {
 
 func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 	ref, as := st.n.get("state"), st.n.get("as")
-	if ref == nil || as == nil || len(st.exprs) == 0 {
+	if ref == nil || as == nil {
 		c.assume(as, e)
 		return
 	}
 	var t *static
-	var all []string
+	all := c.m.states()
 	for _, s := range c.statics {
 		all = append(all, s.decl.name)
 		if s.decl.name == ref.text {
@@ -669,12 +734,16 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 		}
 	}
 	if t == nil {
-		switch {
-		case slices.ContainsFunc(c.m.streams, func(s *streamDecl) bool { return s.state == ref.text }):
-			c.add(ref.at, "", "lookups in the state of a stream are not available yet; %s is one", ref.text)
-		default:
-			c.add(ref.at, nearest(ref.text, all), "there is no static table %s under states", ref.text)
+		c.add(ref.at, nearest(ref.text, all), "there is no state %s", ref.text)
+		c.assume(as, e)
+		return
+	}
+	if n := len(st.exprs); n != 1 {
+		at := st.at
+		if k := st.n.get("key"); k != nil {
+			at = k.keyAt
 		}
+		c.add(at, "as in key: "+t.decl.key.str(), "the key of a static table is one value, that of the lookup has length %d", n)
 		c.assume(as, e)
 		return
 	}
@@ -697,7 +766,7 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 			}
 		}
 	}
-	o := op{kind: st.op, label: st.label, scope: e.freeze(x.e), exprs: []exprDecl{x}, frame: e.frame, table: t}
+	o := op{kind: st.op, label: st.label, scope: e.freeze(x.e), exprs: []exprDecl{x}, frame: e.frame, table: t, inner: st.n.get("kind").str() == "inner"}
 	e.drop(as.text)
 	for i, col := range t.cols {
 		ty := col.typ

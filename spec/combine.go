@@ -56,7 +56,7 @@ func (c *combiner) begin(tc *plan.TaskContext) {
 		c.list.reset()
 	}
 	c.mark = txstate.NoTime
-	if w := c.out.window; w == nil || !w.events() || c.t.src.out != nil {
+	if w := c.out.window; w == nil || !w.events() || !c.t.src.canBeLate() {
 		return // results of windows are never late
 	}
 	c.mark = math.MaxInt64

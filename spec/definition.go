@@ -41,7 +41,7 @@ func (p *Pipeline) definition() *plan.Definition {
 		def := plan.StateDefinition{Schema: o.schema, Ways: p.m.ways(o.stream)}
 		for _, s := range p.m.upstream(o.stream) {
 			for _, st := range s.steps {
-				if st.op == "lookup" {
+				if st.op == "lookup" && p.m.looksIn(st) == nil {
 					def.Tables = append(def.Tables, st.n.get("state").text)
 				}
 			}
@@ -58,10 +58,8 @@ func (p *Pipeline) definition() *plan.Definition {
 // upstream lists a stream and those before it.
 func (m *model) upstream(s *streamDecl) []*streamDecl {
 	all := []*streamDecl{s}
-	for _, f := range s.references() {
-		if up := m.before(f.text); up != nil {
-			all = append(all, m.upstream(up)...)
-		}
+	for _, d := range m.dependencies(s) {
+		all = append(all, m.upstream(d.on)...)
 	}
 	return all
 }
@@ -84,6 +82,11 @@ func (m *model) waysTo(s *streamDecl, n int) []plan.Way {
 	for i, st := range s.steps[:n] {
 		if with := st.n.get("with"); st.op == "join" && with != nil {
 			all = append(all, m.waysOn(with.text, steps[i:])...)
+		}
+		if of := m.looksIn(st); of != nil {
+			for _, w := range m.ways(of) {
+				all = append(all, plan.Way{Source: w.Source, Steps: append(append([]string{}, w.Steps...), steps[i:]...)})
+			}
 		}
 	}
 	return all

@@ -153,7 +153,7 @@ func sourceField() *field {
 			{name: "future", kind: kindDuration, def: "1h", doc: "A row whose time is further than this ahead of the batch's clock goes to `_rejected`."},
 		}},
 		onBadRecord("As the setting of the whole pipeline, for this source."),
-		{name: "load", later: true},
+		{name: "load", kind: kindEnum, enum: []string{"first"}, def: "with the others", doc: "`first`: the other sources wait until this one has been read to the end that it has when the pipeline is first started, so that what is looked up in a table of it is there."},
 	}}
 }
 
@@ -165,7 +165,7 @@ func stateField() *field {
 			typesField(),
 			{name: "key", kind: kindRef, required: true, doc: "The field by which rows are looked up. Each of its values may occur once."},
 		}},
-		{name: "latest", operator: true, later: true},
+		latestField(),
 		{name: "postgres", operator: true, later: true},
 		{name: "redis", operator: true, later: true},
 	}}
@@ -188,11 +188,7 @@ func stepField() *field {
 		{name: "keep", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "Drops all fields but these."},
 		{name: "drop", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "Drops these fields."},
 		{name: "flat_map", kind: kindMap, keys: kindField, item: &field{kind: kindExpr}, operator: true, example: "flat_map:\n  word: split(lower(value), \" \")", doc: "Makes one row for each element of a list; the element is in the named field, the other fields stay. An empty list gives no row."},
-		{name: "lookup", kind: kindObject, operator: true, doc: "Looks a row up in a static table. Its fields are then `as.field`; without a match they are null.", fields: []*field{
-			{name: "state", kind: kindName, required: true, doc: "The static table."},
-			{name: "key", kind: kindExpr, required: true, doc: "The key to look up, of the type of the table's key."},
-			{name: "as", kind: kindField, required: true, doc: "The name under which the found row's fields are seen."},
-		}},
+		lookupField(),
 		windowField(),
 		{name: "group_by", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "The fields by which the following aggregate groups the rows. Null is a group of its own."},
 		{name: "aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "aggregate:\n  flights: count()\n  worst: max(dep_delay)", doc: "Keeps the named aggregates of each group in a state. It is the last step of a stream."},

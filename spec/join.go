@@ -18,7 +18,8 @@ import (
 type joinDecl struct {
 	kind   string
 	as     string
-	timed  bool // in event time, at most within apart; else within a batch
+	lookup *lookupDecl // the other side is a state; nil: it is a stream
+	timed  bool        // in event time, at most within apart; else within a batch
 	within int64
 	pairs  bool
 	alone  [2]bool // sides whose rows are sent on without a partner, too
@@ -37,12 +38,14 @@ type joinedField struct {
 
 // joinSide is a way to a side of a join.
 type joinSide struct {
-	out   *output
-	side  int
-	env   *env
-	keys  []int
-	cols  []int // by field of the join: the frame's column; -1 on the other side, and where this way has no such field
-	label string
+	out  *output
+	side int
+	env  *env
+	keys []int
+	cols []int // by field of the join: the frame's column; -1 on the other side, and where this way has no such field
+	// keyTypes are the types of a lookup's keys.
+	keyTypes []expr.Type
+	label    string
 }
 
 // newJoin reads a join step.
@@ -104,6 +107,28 @@ func (s *streamDecl) references() []*node {
 			if n := st.n.get("with"); n != nil {
 				all = append(all, n)
 			}
+		}
+	}
+	return all
+}
+
+// dependency is a stream that another one's rows are made of, and where that is said.
+type dependency struct {
+	on *streamDecl
+	n  *node
+}
+
+// dependencies lists the streams whose rows a stream takes, and those in whose states it looks rows up.
+func (m *model) dependencies(s *streamDecl) []dependency {
+	var all []dependency
+	for _, n := range s.references() {
+		if up := m.before(n.text); up != nil {
+			all = append(all, dependency{up, n})
+		}
+	}
+	for _, st := range s.steps {
+		if of := m.looksIn(st); of != nil {
+			all = append(all, dependency{of, st.n.get("state")})
 		}
 	}
 	return all
@@ -182,13 +207,16 @@ func (c *checker) joinSide(o *output, side int, st *stepDecl, e *env) *joinSide 
 // without a name, the event time of rows joined in event time.
 func (c *checker) joined(o *output) {
 	j, s := o.join, o.derived
+	if j.lookup != nil {
+		c.lookedUp(o)
+	}
 	if j.timed {
 		s.time = s.root.add(&column{typ: expr.Time.NotNull(), origin: fromResult})
 	}
 	for _, side := range j.sides {
 		for _, name := range side.env.scope.Names() {
 			switch {
-			case isMeta(name):
+			case isMeta(name) && j.lookup == nil:
 			case side.side == 0:
 				if first, _, _ := strings.Cut(name, "."); first != j.as {
 					o.joinColumn(0, name)
@@ -201,6 +229,11 @@ func (c *checker) joined(o *output) {
 	for _, d := range c.dotted {
 		if f, ok := strings.CutPrefix(d, j.as+"."); ok && j.as != "" {
 			o.joinColumn(1, f)
+		}
+	}
+	if j.lookup != nil {
+		for _, name := range j.lookup.names() {
+			o.joinColumn(1, name)
 		}
 	}
 	s.open = true
@@ -216,6 +249,13 @@ func (o *output) joinColumn(side int, name string) (col int, ok bool) {
 	}
 	typ := expr.Any
 	found, missing := 0, j.alone[1-side]
+	if j.lookup != nil && side == 1 {
+		_, t, ok := j.lookup.column(name)
+		if !ok {
+			return 0, false
+		}
+		typ, found = t, 1
+	}
 	cols := make([]int, len(j.sides))
 	for i, s := range j.sides {
 		cols[i] = -1
@@ -256,7 +296,7 @@ func (o *output) joinColumn(side int, name string) (col int, ok bool) {
 
 // joinedColumn is joinColumn by the name that the field has in the joined rows.
 func (o *output) joinedColumn(name string) (col int, ok bool) {
-	if isMeta(name) {
+	if isMeta(name) && o.join.lookup == nil {
 		return 0, false
 	}
 	if first, rest, _ := strings.Cut(name, "."); o.join.as != "" && first == o.join.as {

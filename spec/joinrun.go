@@ -66,7 +66,7 @@ func (t *task) newJoinRun(side *joinSide) *joinRun {
 		}
 		r.cols = append(r.cols, col)
 	}
-	if side.out.join.timed {
+	if side.out.derived.time >= 0 {
 		r.times = t.root.rows.Cols[t.src.time]
 	}
 	return r
@@ -76,7 +76,7 @@ func (s *joinSender) begin(tc *plan.TaskContext) {
 	s.rows.reset()
 	s.deltas = tc.Out[s.out.index]
 	s.mark = txstate.NoTime
-	if !s.out.join.timed || s.t.src.out != nil {
+	if !s.out.join.timed || !s.t.src.canBeLate() {
 		return // what windows and joins have made is never late
 	}
 	s.mark = math.MaxInt64
@@ -101,6 +101,9 @@ func (r *joinRun) run(sel []int32) {
 			v.keys = appendKey(v.keys, c, int(i))
 		}
 		r.wire = r.wire[:0]
+		if r.times != nil && s.out.join.lookup != nil {
+			r.wire = binary.AppendVarint(r.wire, at)
+		}
 		for _, c := range r.cols {
 			if c == nil {
 				r.wire = value.AppendBinary(r.wire, value.Value{})
@@ -108,7 +111,7 @@ func (r *joinRun) run(sel []int32) {
 				r.wire = value.AppendBinary(r.wire, c.Value(int(i)))
 			}
 		}
-		if r.times != nil {
+		if s.out.join.timed {
 			v.heads = windowop.AppendJoinDelta(v.heads, r.side.side, at, r.wire)
 		} else {
 			v.heads = binary.AppendUvarint(append(v.heads, byte(r.side.side)), uint64(len(r.wire)))
@@ -145,14 +148,22 @@ type joinReader struct {
 	carried [2][]int
 	rows    [2][][]byte
 	vals    []value.Value // by field
+	lookup  *lookupReader // of a lookup; nil for a join
 }
 
 func newJoinReader(o *output) *joinReader {
-	return &joinReader{o: o, carried: [2][]int{o.carries(0), o.carries(1)}, vals: make([]value.Value, len(o.join.fields))}
+	r := &joinReader{o: o, carried: [2][]int{o.carries(0), o.carries(1)}, vals: make([]value.Value, len(o.join.fields))}
+	if o.join.lookup != nil {
+		r.lookup = newLookupReader(o, r.carried[1])
+	}
+	return r
 }
 
 // read calls row for each joined row of what has come for a key.
-func (r *joinReader) read(b []byte, row func(vals []value.Value, at int64) error) error {
+func (r *joinReader) read(key, b []byte, row func(vals []value.Value, at int64) error) error {
+	if r.lookup != nil {
+		return r.look(key, b, row)
+	}
 	if r.o.join.timed {
 		j, err := windowop.ReadJoined(b)
 		if err != nil {

@@ -66,6 +66,7 @@ type sourceDecl struct {
 	timeField *node
 	// header holds the columns of a CSV file that could be looked at.
 	header []string
+	load   bool // the other sources wait until it has been read
 }
 
 // staticDecl is a static table of `states`.
@@ -85,6 +86,7 @@ type streamDecl struct {
 	from  []*node
 	steps []*stepDecl
 	state string // of its aggregate; empty without one
+	table bool   // it is a table of latest values
 }
 
 // stepDecl is one step. Which fields are in use depends on op.
@@ -97,6 +99,8 @@ type stepDecl struct {
 	aggs  []aggDecl
 	state *node
 	emit  *node
+	// filter holds the condition of a table's removals; empty: none.
+	filter []exprDecl
 }
 
 // exprDecl is an expression and the field that takes its value.
@@ -206,12 +210,19 @@ func (b *modeler) build(root *node) *model {
 			if s := b.static(name, n.values[name]); s != nil {
 				m.statics = append(m.statics, s)
 			}
+			if op, settings := n.values[name].operator(); op == "latest" {
+				m.streams = append(m.streams, b.latest(name, n.values[name], settings))
+			}
 		}
 	}
 	if n := root.get("streams"); n != nil {
 		for _, name := range n.keys {
 			if src := m.source(name); src != nil {
 				b.add(n.values[name].keyAt, "", "stream %s has the name of a source", name)
+			}
+			if t := m.stream(name); t != nil {
+				b.add(n.values[name].keyAt, "", "stream %s has the name of a table (line %d)", name, t.at.line)
+				continue
 			}
 			m.streams = append(m.streams, b.stream(name, n.values[name]))
 		}
@@ -273,6 +284,7 @@ func (b *modeler) limits(n *node) plan.Limits {
 func (b *modeler) source(name string, n *node) *sourceDecl {
 	s := &sourceDecl{name: name, at: n.keyAt, onBad: onBadOf(n.get("on_bad_record"), b.m.onBad)}
 	s.connector, s.settings = n.operator()
+	s.load = n.get("load") != nil
 	s.decode = b.decode(n, "source "+name)
 	d := n.get("decode")
 	switch {
@@ -382,7 +394,9 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			}
 		case "lookup":
 			if k := arg.get("key"); k != nil {
-				st.exprs = b.exprs(st.exprs, "key", k)
+				for _, x := range k.list {
+					st.exprs = b.exprs(st.exprs, "key", x)
+				}
 			}
 		case "join":
 			b.join(st)
@@ -507,7 +521,12 @@ func (b *modeler) resolve() {
 	}
 	known := func(from []*node) {
 		for _, f := range from {
-			if b.m.source(f.text) != nil || slices.Contains(b.broken, f.text) || b.m.before(f.text) != nil {
+			up := b.m.before(f.text)
+			if up != nil && up.table && b.m.source(f.text) == nil {
+				b.add(f.at, "look rows up in it, or begin at "+up.from[0].text, "%s is a table", f.text)
+				continue
+			}
+			if b.m.source(f.text) != nil || slices.Contains(b.broken, f.text) || up != nil {
 				continue
 			}
 			hint := ""
@@ -529,9 +548,9 @@ func (b *modeler) resolve() {
 		path = append(path, s.name)
 		state[s.name] = 1
 		defer func() { state[s.name] = 2 }()
-		for _, f := range s.references() {
-			up := b.m.before(f.text)
-			if up == nil || state[up.name] == 2 {
+		for _, d := range b.m.dependencies(s) {
+			up, f := d.on, d.n
+			if state[up.name] == 2 {
 				continue
 			}
 			if state[up.name] == 1 {
@@ -585,7 +604,10 @@ func (b *modeler) checkStates() {
 			continue
 		}
 		kept = true
-		last := s.steps[len(s.steps)-1]
+		last := &stepDecl{}
+		if len(s.steps) > 0 {
+			last = s.steps[len(s.steps)-1]
+		}
 		at := s.at
 		if last.state != nil {
 			at = last.state.at

@@ -71,9 +71,10 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		con := p.connectors[i]
 		src := &plan.Source{
 			ID: s.decl.name, OnBad: s.decl.onBad, Time: s.decl.time,
-			Open:     p.opener(s.decl.name, con),
-			NewTask:  func() plan.Task { return newTask(s) },
-			Mirrored: con.mirrored,
+			Open:      p.opener(s.decl.name, con),
+			NewTask:   func() plan.Task { return newTask(s) },
+			Mirrored:  con.mirrored,
+			LoadFirst: s.decl.load,
 		}
 		if con.mirror != nil {
 			src.Mirror = func(env plan.Env) (txstate.Mirror, error) { return con.mirror(s.decl.name, env) }
@@ -95,6 +96,10 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	for _, o := range p.c.outputs {
 		if o.join != nil {
 			pl.Exchanges = append(pl.Exchanges, o.joinExchange())
+			continue
+		}
+		if o.stream.table {
+			pl.Exchanges = append(pl.Exchanges, o.tableExchange())
 			continue
 		}
 		pl.Exchanges = append(pl.Exchanges, o.exchange())
@@ -179,7 +184,7 @@ func (o *output) operate(e *plan.Exchange, does windowop.Aggregate) {
 }
 
 // mergeable tells of a state that is written without being read.
-func (o *output) mergeable() bool { return o.exact() && o.derived == nil }
+func (o *output) mergeable() bool { return o.exact() && o.derived == nil && !o.looked }
 
 // zero returns the cells of a value that no record has reached.
 func (o *output) zero() []byte {
@@ -207,6 +212,9 @@ func (c *checker) finish() {
 	for _, o := range c.outputs {
 		if o.kept {
 			o.schema.Name, o.schema.Kind = o.stream.state, "aggregate"
+			if o.stream.table {
+				o.schema.Kind = "rows"
+			}
 		}
 		if o.join != nil && o.join.timed {
 			o.schema.Name, o.schema.Kind = o.stream.joinState(o.step), "opaque"
@@ -214,6 +222,9 @@ func (c *checker) finish() {
 		}
 		for _, v := range o.values {
 			o.schema.Values = append(o.schema.Values, v.column())
+		}
+		for _, t := range o.table {
+			o.schema.Values = append(o.schema.Values, state.Column{Name: t.name, Type: t.typ.Kind.String()})
 		}
 		if w := o.window; w != nil {
 			o.groupBy = o.schema.Key
@@ -295,6 +306,9 @@ func (p *Pipeline) text() string {
 		if t := s.decl.time; t != nil {
 			fmt.Fprintf(&b, "; time %s lateness %s idle %s future %s", s.decl.timeField.text, t.Lateness, orDefault(t.Idle, plan.DefaultIdle), orDefault(t.Future, plan.DefaultFuture))
 		}
+		if s.decl.load {
+			b.WriteString("; load first")
+		}
 		b.WriteByte('\n')
 	}
 	for i, s := range p.c.statics {
@@ -351,7 +365,9 @@ func (st *stepDecl) text(s *streamDecl) string {
 	case "keep", "drop", "group_by", "distinct":
 		parts = st.n.texts()
 	case "lookup":
-		return fmt.Sprintf("lookup %s by %s as %s", st.n.get("state").text, st.exprs[0].e, st.n.get("as").text)
+		return lookupText(st)
+	case "latest":
+		return latestText(st)
 	case "window":
 		return windowText(st)
 	case "join":
@@ -386,6 +402,9 @@ func (p *Pipeline) lines() []string {
 		if con := p.connectors[i]; con.mirror != nil {
 			lines = append(lines, "  committed offsets are shown in consumer group "+con.kafka.Group)
 		}
+		if s.decl.load {
+			lines = append(lines, "  read to its present end before other sources begin")
+		}
 		if s.decl.onBad == plan.Skip {
 			lines = append(lines, "  bad records go to _rejected")
 		} else {
@@ -399,6 +418,10 @@ func (p *Pipeline) lines() []string {
 		lines = append(lines, fmt.Sprintf("function %s, %s", f, f.Purity()))
 	}
 	for _, s := range p.m.streams {
+		if s.table {
+			lines = append(lines, fmt.Sprintf("table %s from %s: %s", s.name, s.from[0].text, s.steps[0].text(s)))
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("stream %s from %s", s.name, strings.Join((&node{list: s.from}).texts(), ", ")))
 		for i, st := range s.steps {
 			lines = append(lines, "  "+strconv.Itoa(i+1)+" "+st.text(s))
@@ -406,6 +429,10 @@ func (p *Pipeline) lines() []string {
 	}
 	for _, o := range p.c.outputs {
 		if o.join != nil {
+			if l := o.join.lookup; l != nil {
+				lines = append(lines, fmt.Sprintf("stage %s: %s; as the batch has left the state; %d shards", o.name, lookupText(o.stream.steps[o.step]), plan.DefaultShards))
+				continue
+			}
 			line := fmt.Sprintf("stage %s: %s; ", o.name, joinText(o.stream.steps[o.step]))
 			if o.join.timed {
 				line += "rows wait in state " + o.schema.Name
@@ -427,6 +454,8 @@ func (p *Pipeline) lines() []string {
 		switch {
 		case o.window.keyed():
 			how = "open windows in " + windowop.KeptName(o.schema.Name)
+		case o.stream.table:
+			how = "the last rows"
 		case o.mergeable():
 			how = "written as merge operands"
 		}

@@ -35,6 +35,9 @@ func newStage(s *source) *stage {
 func (s *stage) Begin(tc *plan.TaskContext) error {
 	tc.Partition = batch.Partition{Source: s.t.src.out.name, Number: int32(tc.Shard)}
 	s.next = 0
+	if s.join != nil && s.join.lookup != nil {
+		s.join.lookup.state = tc.State(s.join.lookup.l.of.stream.state)
+	}
 	s.clear()
 	return s.t.Begin(tc)
 }
@@ -75,7 +78,7 @@ func (s *stage) Row(key, cells []byte) error {
 // joined takes what has come to a join for a key.
 func (s *stage) joined(key, b []byte) error {
 	var failed error
-	err := s.join.read(b, func(vals []value.Value, at int64) error {
+	err := s.join.read(key, b, func(vals []value.Value, at int64) error {
 		s.values = append(s.values, vals...)
 		if s.t.src.time >= 0 {
 			s.times = append(s.times, at)
@@ -83,7 +86,7 @@ func (s *stage) joined(key, b []byte) error {
 		failed = s.add(key)
 		return failed
 	})
-	if err != nil && failed == nil {
+	if err != nil && failed == nil && !ofBatch(err) {
 		name := s.t.src.out.name
 		err = batch.NewError(batch.Permanent, batch.CodeInternal, name, fmt.Errorf("key %s: %w", value.KeyText(key), err), "")
 	}

@@ -16,6 +16,7 @@ type branchRun struct {
 	ops      []stepRun
 	leaf     *leafRun
 	join     *joinRun
+	table    *tableRun
 	sink     *sinkRun
 	children []*branchRun
 }
@@ -37,6 +38,9 @@ func (t *task) newBranch(b *branch) *branchRun {
 	}
 	if b.join != nil {
 		r.join = t.newJoinRun(b.join)
+	}
+	if b.table != nil {
+		r.table = t.newTableRun(b.table)
 	}
 	if b.sink != nil {
 		r.sink = t.newSinkRun(b.sink)
@@ -71,7 +75,7 @@ func (t *task) newStep(o *op) stepRun {
 		}
 		return m
 	case "lookup":
-		l := &lookupRun{t: t, f: f, label: o.label, table: o.table, p: compiled(expr.Compile(o.exprs[0].e, o.scope))}
+		l := &lookupRun{t: t, f: f, label: o.label, table: o.table, inner: o.inner, p: compiled(expr.Compile(o.exprs[0].e, o.scope))}
 		for _, g := range o.reads {
 			if o.frame.cols[g.into].used {
 				l.reads = append(l.reads, g)
@@ -116,6 +120,9 @@ func (b *branchRun) run(sel []int32) {
 	}
 	if b.join != nil {
 		b.join.run(sel)
+	}
+	if b.table != nil {
+		b.table.run(sel)
 	}
 	if b.sink != nil {
 		b.sink.run(sel)
@@ -251,6 +258,8 @@ type lookupRun struct {
 	p     *expr.Program
 	table *static
 	reads []gatherColumn
+	inner bool
+	kept  []int32
 
 	rows *staticTable
 	keys vec.Column
@@ -287,6 +296,16 @@ func (s *lookupRun) run(sel []int32) []int32 {
 	}
 	for _, g := range s.reads {
 		s.f.rows.Cols[g.into].Gather(s.rows.cols[g.from], s.hits)
+	}
+	if s.inner {
+		s.kept = s.kept[:0]
+		for _, r := range sel {
+			if s.hits[r] >= 0 {
+				s.kept = append(s.kept, r)
+			}
+		}
+		s.t.tc.Filtered += int64(len(sel) - len(s.kept))
+		return s.kept
 	}
 	return sel
 }

@@ -33,7 +33,11 @@ type task struct {
 	// combiners are those of the aggregates that the branches lead to.
 	combiners []*combiner
 	senders   []*joinSender
-	outlets   []*outlet // of the sinks that the branches lead to
+	tables    []*tableSender
+	removed   []int32 // records of the block that have no value, in a source whose table rows they remove
+	// removes tells of a source at which tables begin; rowsToo, of one at which anything else does.
+	removes, rowsToo bool
+	outlets          []*outlet // of the sinks that the branches lead to
 
 	tc     *plan.TaskContext
 	ctx    expr.Context
@@ -80,6 +84,14 @@ func newTask(s *source) *task {
 	}
 	for _, b := range s.branches {
 		t.branches = append(t.branches, t.newBranch(b))
+		if b.table != nil && b.table.source {
+			t.removes = true
+		} else {
+			t.rowsToo = true
+		}
+	}
+	if s.decl != nil && s.decl.decode.kind != "json" && s.decl.decode.kind != "csv" {
+		t.removes = false // null is a value like others, and the tables take the row
 	}
 	return t
 }
@@ -106,6 +118,9 @@ func (t *task) Begin(tc *plan.TaskContext) error {
 		c.begin(tc)
 	}
 	for _, s := range t.senders {
+		s.begin(tc)
+	}
+	for _, s := range t.tables {
 		s.begin(tc)
 	}
 	for _, o := range t.outlets {
@@ -161,6 +176,13 @@ func (t *task) rows(sel []int32) error {
 			o.endBlock()
 		}
 	}
+	if len(t.removed) > 0 {
+		for _, b := range t.branches {
+			if b.table != nil && b.table.end.source {
+				b.table.removed(t.removed)
+			}
+		}
+	}
 	if len(t.bad) == 0 {
 		return nil
 	}
@@ -183,9 +205,14 @@ func (t *task) decode(recs []batch.Record) []int32 {
 		t.docs[i].col.Reset(t.docs[i].typ, n)
 	}
 	sel := t.sel[:0]
+	t.removed = t.removed[:0]
 	for i := range recs {
 		rec := &recs[i]
 		r.offsets = append(r.offsets, rec.Offset)
+		if rec.Value == nil && t.removes {
+			t.removal(int32(i))
+			continue
+		}
 		if err := t.record(rec, i); err != nil {
 			t.reject(int32(i), plan.RejectBad, "decode", err.Error())
 			continue
@@ -206,6 +233,22 @@ func (t *task) record(rec *batch.Record, i int) error {
 		}
 	}
 	return nil
+}
+
+// removal takes a record without a value. Tables that begin at the source remove the row of its key; to anything else it is a bad
+// record.
+func (t *task) removal(i int32) {
+	rec := &t.recs[i]
+	for k := range t.props {
+		if err := setProperty(t.props[k].name, t.props[k].col, int(i), rec, &t.tc.Partition); err != nil {
+			t.reject(i, plan.RejectBad, "decode", err.Error())
+			return
+		}
+	}
+	t.removed = append(t.removed, i)
+	if t.rowsToo {
+		t.reject(i, plan.RejectBad, "decode", errNull.Error())
+	}
 }
 
 // eventTime takes the rows whose event time can be used and raises the partition's.
@@ -314,6 +357,11 @@ func (t *task) End() error {
 		}
 	}
 	for _, s := range t.senders {
+		if err := s.end(); err != nil {
+			return err
+		}
+	}
+	for _, s := range t.tables {
 		if err := s.end(); err != nil {
 			return err
 		}

@@ -1,0 +1,308 @@
+package spec
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/expr"
+	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/vec"
+	"github.com/tridentd/tridentd/state"
+)
+
+// A lookup in a state that changes while the pipeline runs brings the rows of its stream to the shards that hold their keys and
+// reads there, as the second side of a join. It sees the state as the batch's own records have left it.
+
+func lookupField() *field {
+	return &field{name: "lookup", kind: kindObject, operator: true, doc: "Looks a row up in a static table, in one of latest values, or in the state of a stream that has no windows. Its fields are then `as.field`; without a match they are null. In what is no static table it is looked up as the batch's own records have left it.", fields: []*field{
+		{name: "state", kind: kindName, required: true, doc: "The table, or the state."},
+		{name: "key", kind: kindList, item: &field{kind: kindExpr}, def: "none, for the state of an aggregate without `group_by`", example: "key: customer", doc: "The key to look up; of a state with several key fields one expression for each, in their order."},
+		{name: "as", kind: kindField, required: true, doc: "The name under which the found row's fields are seen."},
+		{name: "kind", kind: kindEnum, enum: []string{"left", "inner"}, def: "left", doc: "`left`: rows without a match go on, with nulls; `inner`: they don't."},
+	}}
+}
+
+// lookupDecl is a checked lookup in a state that changes.
+type lookupDecl struct {
+	of    *output // that keeps the state
+	inner bool
+}
+
+// keeperOf returns the stream that keeps a state; nil if none does.
+func (m *model) keeperOf(state string) *streamDecl {
+	for _, s := range m.streams {
+		if s.state == state {
+			return s
+		}
+	}
+	return nil
+}
+
+// looksIn returns the stream whose state a step looks rows up in; nil for other steps, and static tables.
+func (m *model) looksIn(st *stepDecl) *streamDecl {
+	if st.op != "lookup" {
+		return nil
+	}
+	name := st.n.get("state").str()
+	if m.static(name) != nil || name == "" {
+		return nil
+	}
+	return m.keeperOf(name)
+}
+
+// column returns the number, in the rows of a state, of a column, and its type.
+func (l *lookupDecl) column(name string) (int, expr.Type, bool) {
+	for i, k := range l.of.schema.Key {
+		if k.Name == name {
+			return i, l.of.keys[i], true
+		}
+	}
+	n := len(l.of.schema.Key)
+	for i, t := range l.of.table {
+		if t.name == name {
+			return n + i, t.typ, true
+		}
+	}
+	for i, v := range l.of.values {
+		if v.name == name {
+			return n + i, v.typ, true
+		}
+	}
+	return 0, expr.Type{}, false
+}
+
+func (l *lookupDecl) names() []string {
+	var all []string
+	for _, k := range l.of.schema.Key {
+		all = append(all, k.Name)
+	}
+	for _, t := range l.of.table {
+		all = append(all, t.name)
+	}
+	for _, v := range l.of.values {
+		all = append(all, v.name)
+	}
+	return all
+}
+
+// lookupSide checks the way of a stream's rows to a lookup in a state that changes.
+func (c *checker) lookupSide(b *branch, o *output, st *stepDecl, e *env) *joinSide {
+	s := &joinSide{out: o, env: e, label: st.label}
+	set := op{kind: "set", label: st.label, frame: e.frame}
+	for _, x := range st.exprs {
+		typ, ok := c.typed(x, e)
+		if !ok || typ.Kind == vec.Null {
+			typ = expr.Any
+		}
+		s.keyTypes = append(s.keyTypes, typ)
+		if name, plain := x.e.Name(); plain && ok {
+			if f, found := e.lookup(name); found {
+				s.keys = append(s.keys, f.Index)
+				continue
+			}
+		}
+		col := e.frame.add(&column{typ: typ, origin: fromStep, used: true})
+		set.exprs, set.into = append(set.exprs, x), append(set.into, col)
+		s.keys = append(s.keys, col)
+	}
+	if len(set.exprs) > 0 {
+		set.scope = e.freeze(expressions(set.exprs)...)
+		b.ops = append(b.ops, set)
+	}
+	o.join.sides = append(o.join.sides, s)
+	if !slices.Contains(o.sources, e.src) {
+		o.sources = append(o.sources, e.src)
+	}
+	return s
+}
+
+// lookedUp holds a lookup against the state, which has been checked by now, and declares the event time of its rows.
+func (c *checker) lookedUp(o *output) {
+	l, st := o.join.lookup, o.stream.steps[o.step]
+	ref := st.n.get("state")
+	if l.of.sources == nil {
+		return // nothing leads there; why has been reported
+	}
+	if l.of.window != nil {
+		c.add(ref.at, "begin a stream at "+l.of.stream.name, "the rows of %s are those of windows, which can't be looked up", ref.text)
+		return
+	}
+	if have, want := len(st.exprs), len(l.of.schema.Key); have != want {
+		at := st.at
+		if n := st.n.get("key"); n != nil {
+			at = n.keyAt
+		}
+		c.add(at, "", "the key of %s is %s, that of the lookup has length %d", ref.text, keyText(l.of.schema.Key), have)
+		return
+	}
+	timed, late := 0, 0
+	for _, s := range o.join.sides {
+		for i, want := range l.of.keys {
+			if have := s.keyTypes[i]; have.Kind != want.Kind && have.Kind != vec.Any && want.Kind != vec.Any {
+				c.add(st.exprs[i].n.place(0), "", "the key of %s is %s, this is %s", ref.text, typeText(want), typeText(have))
+			}
+		}
+	}
+	for _, src := range o.sources {
+		if src.time >= 0 {
+			timed++
+		}
+		if src.canBeLate() {
+			late++
+		}
+	}
+	if timed < len(o.sources) {
+		return
+	}
+	if late > 0 && late < timed {
+		c.add(st.at, "look them up in two streams", "rows of windows, which are never late, and of records meet in one lookup")
+		return
+	}
+	for _, src := range o.sources {
+		src.root.cols[src.time].used = true
+	}
+	o.derived.time = o.derived.root.add(&column{typ: expr.Time.NotNull(), origin: fromResult})
+}
+
+func keyText(cols []state.Column) string {
+	if len(cols) == 0 {
+		return "empty, as it has a single row"
+	}
+	return columnsText(cols)
+}
+
+// canBeLate tells of rows that are judged by the watermark: records, also such as have been to a lookup. What windows and joins in
+// event time have made is never late.
+func (s *source) canBeLate() bool {
+	if s.out == nil {
+		return true
+	}
+	if s.out.join == nil || s.out.join.lookup == nil {
+		return false
+	}
+	for _, src := range s.out.sources {
+		if !src.canBeLate() {
+			return false
+		}
+	}
+	return true
+}
+
+// lookupText writes a lookup in one line.
+func lookupText(st *stepDecl) string {
+	var keys []string
+	for _, x := range st.exprs {
+		keys = append(keys, x.e.String())
+	}
+	text := fmt.Sprintf("lookup %s by %s as %s", st.n.get("state").text, strings.Join(keys, ", "), st.n.get("as").text)
+	if st.n.get("kind").str() == "inner" {
+		text += " inner"
+	}
+	return text
+}
+
+// lookupReader reads the rows of a state in one shard.
+type lookupReader struct {
+	l     *lookupDecl
+	state state.Reader
+	cols  []int // of each carried field, in the state's rows
+	row   []value.Value
+	timed bool
+}
+
+func newLookupReader(o *output, carried []int) *lookupReader {
+	r := &lookupReader{l: o.join.lookup, timed: o.derived.time >= 0}
+	for _, i := range carried {
+		col, _, ok := r.l.column(o.join.fields[i].name)
+		if !ok {
+			panic("spec: a lookup's field is none of the state's: " + o.join.fields[i].name)
+		}
+		r.cols = append(r.cols, col)
+	}
+	return r
+}
+
+// find reads the row of a key.
+func (r *lookupReader) find(key []byte) (found bool, err error) {
+	// The key is found in the state of the batch: nothing is waited for.
+	b, found, err := r.state.Get(context.Background(), key)
+	if err != nil || !found || len(r.cols) == 0 {
+		return found, err
+	}
+	r.row = r.row[:0]
+	for rest := key; len(rest) > 0; {
+		var v value.Value
+		if v, rest, err = value.DecodeKey(rest); err != nil {
+			return false, err
+		}
+		r.row = append(r.row, v)
+	}
+	if r.l.of.stream.table {
+		for rest := b; len(rest) > 0; {
+			var v value.Value
+			if v, rest, err = value.DecodeBinary(rest); err != nil {
+				return false, err
+			}
+			r.row = append(r.row, v)
+		}
+	} else if r.row, err = agg.Results(r.row, b); err != nil {
+		return false, err
+	}
+	if n := len(r.l.of.schema.Key) + len(r.l.of.schema.Values); len(r.row) != n {
+		return false, fmt.Errorf("%d columns in a row of %d", len(r.row), n)
+	}
+	return true, nil
+}
+
+// look calls row for each row that has come for a key.
+func (r *joinReader) look(key, b []byte, row func(vals []value.Value, at int64) error) error {
+	found, err := r.lookup.find(key)
+	if err != nil {
+		return err
+	}
+	if !found && r.lookup.l.inner {
+		return nil
+	}
+	for rest := b; len(rest) > 0; {
+		n, w := binary.Uvarint(rest[1:])
+		if w <= 0 || n > uint64(len(rest)-1-w) {
+			return errGroupCutOff
+		}
+		wire := rest[1+w : 1+w+int(n)]
+		rest = rest[1+w+int(n):]
+		var at int64
+		if r.lookup.timed {
+			if at, w = binary.Varint(wire); w <= 0 {
+				return errGroupCutOff
+			}
+			wire = wire[w:]
+		}
+		clear(r.vals)
+		for _, i := range r.carried[0] {
+			if r.vals[i], wire, err = value.DecodeBinary(wire); err != nil {
+				return err
+			}
+		}
+		if found {
+			for k, i := range r.carried[1] {
+				r.vals[i] = r.lookup.row[r.lookup.cols[k]]
+			}
+		}
+		if err := row(r.vals, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofBatch tells of an error that carries what is to be done about it.
+func ofBatch(err error) bool {
+	_, ok := errors.AsType[*batch.Error](err)
+	return ok
+}
