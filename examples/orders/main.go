@@ -24,6 +24,15 @@ type Order struct {
 	PlacedAt     time.Time
 }
 
+// Customer is one line of data/customers.jsonl: what there is to know of a customer from then on.
+type Customer struct {
+	ID, Name, Country string
+	Closed            codec.Null[bool] // true: the account is no more
+}
+
+// Details is a row of the table by_customer.
+type Details struct{ Country, Name string }
+
 // Payment is one line of data/payments.jsonl.
 type Payment struct {
 	Order  string
@@ -34,6 +43,13 @@ type Payment struct {
 type Sale struct {
 	Amount  decimal.Decimal
 	Seconds int64 // from the order to its payment
+}
+
+// Placed is an order with its customer's country.
+type Placed struct {
+	Order
+	Country string
+	Paid    bool
 }
 
 // Unpaid is a row of the state unpaid.
@@ -49,13 +65,20 @@ type Paid struct {
 	Slowest agg.Max[int64]
 }
 
+// Country is a row of the state countries.
+type Country struct {
+	Orders agg.Counter
+	Paid   agg.Counter
+	Amount agg.Sum[decimal.Decimal]
+}
+
 const day = 24 * time.Hour
 
 func orderID(o Order) string { return o.ID }
 
 func orderOf(p Payment) string { return p.Order }
 
-// Orders finds which orders weren't paid within a day, by customer, and sums up those that were, by day.
+// Orders finds which orders weren't paid within a day, by customer, sums up those that were, by day, and both by the customers' countries.
 func Orders() *engine.Pipeline {
 	p := engine.New("orders")
 	orders := engine.From(p, "orders", file.Paths("data/orders.jsonl"), codec.JSON[Order]()).
@@ -78,6 +101,31 @@ func Orders() *engine.Pipeline {
 			d.Orders.Inc()
 			d.Amount.Add(s.Amount)
 			d.Slowest.Add(s.Seconds)
+		}))
+
+	customers := engine.From(p, "customers", file.Paths("data/customers.jsonl"), codec.JSON[Customer](), engine.LoadFirst)
+	details := engine.LatestEntries(engine.Map(customers, func(c Customer) codec.Entry[string, Details] {
+		e := codec.Entry[string, Details]{Key: c.ID}
+		if !c.Closed.Or(false) {
+			e.Value = codec.Of(Details{Country: c.Country, Name: c.Name})
+		}
+		return e
+	}), "by_customer", "id")
+	placed := engine.Lookup(orders, details, func(o Order) string { return o.Customer }, func(o Order, d *Details) Placed {
+		if d == nil {
+			return Placed{Order: o, Country: "unknown"}
+		}
+		return Placed{Order: o, Country: d.Country}
+	})
+	settled := engine.LeftJoin(placed, payments, day, func(o Placed) string { return o.ID }, orderOf, func(o Placed, x *Payment) Placed {
+		o.Paid = x != nil
+		return o
+	}).Name("settled")
+	engine.Aggregate(engine.GroupBy(settled, func(o Placed) string { return o.Country }, "country"), "countries",
+		agg.Fields(func(c *Country, o Placed) {
+			c.Orders.Inc()
+			c.Paid.If(o.Paid)
+			c.Amount.Add(o.Amount)
 		}))
 	return p
 }

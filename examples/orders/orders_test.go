@@ -37,7 +37,7 @@ func TestOrders(t *testing.T) {
 			for range 2 {
 				tridentd(run...)
 			}
-			for _, state := range []string{"unpaid", "paid"} {
+			for _, state := range []string{"unpaid", "paid", "by_customer", "countries"} {
 				query := append(append([]string{"query"}, c.target...), state, "--data", data, "--format", "json")
 				compare(t, state, tridentd(query...))
 			}
