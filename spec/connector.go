@@ -43,7 +43,9 @@ func framing(decode string) emitter.Framing {
 func (c *checker) connect(d *sourceDecl) connector {
 	switch d.connector {
 	case "kafka":
-		return c.connectKafka(d)
+		con := c.connectKafka(d)
+		con.check = checkRegistry(d.decode.schema, con.check)
+		return con
 	case "file":
 		return fileConnector(d.settings.get("paths"), d.decode.kind)
 	case "generate":

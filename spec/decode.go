@@ -37,6 +37,8 @@ func newDecoder(d *decodeDecl, fields []target, mem *vec.Arena) decoder {
 	switch d.kind {
 	case "json":
 		return newJSONDecoder(fields, mem)
+	case "avro", "protobuf":
+		return newSchemaDecoder(d.schema, fields, mem)
 	case "csv":
 		return &csvDecoder{fields: fields, nulls: d.nulls}
 	default:

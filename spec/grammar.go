@@ -14,6 +14,7 @@ func grammar() *field {
 			savepointsField(),
 			{name: "connections", kind: kindObject, doc: "Servers that several sources use, written once.", fields: []*field{
 				{name: "kafka", kind: kindObject, doc: "The Kafka cluster of every source that names no brokers of its own.", fields: kafkaConnection(true)},
+				{name: "registry", kind: kindObject, doc: "The schema registry of every `avro` and `protobuf` that names neither one of its own nor a schema's file alone.", fields: registryFields()},
 				{name: "postgres", later: true},
 				{name: "redis", later: true},
 			}},
@@ -98,9 +99,9 @@ func pathsField() *field {
 }
 
 func sourceDecode() *field {
-	f := decodeField("What a record's value is. `json`: one document; an object gives its fields, anything else the field `value`. `csv`: delimited text behind a header line. `string`: UTF-8 text, in the field `value`. `bytes`: bytes as they are, in the field `value`.")
-	f.enum = append(f.enum, "string", "bytes")
-	f.laterEnum = []string{"avro", "protobuf"}
+	f := decodeField("What a record's value is. `json`: one document; an object gives its fields, anything else the field `value`. `csv`: delimited text behind a header line. `string`: UTF-8 text, in the field `value`. `bytes`: bytes as they are, in the field `value`. `avro`, `protobuf`: the fields of a record by its schema, which a registry or a file holds.")
+	f.enum = append(f.enum, "string", "bytes", "avro", "protobuf")
+	f.enumOr.fields = append(f.enumOr.fields, schemaFormats()...)
 	return f
 }
 

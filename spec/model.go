@@ -33,9 +33,12 @@ type model struct {
 // decodeDecl says how a record's value is read.
 type decodeDecl struct {
 	at    pos
-	kind  string // json, csv, string, bytes
+	kind  string // json, csv, string, bytes, avro, protobuf
 	nulls []string
 	types []typeDecl
+	// Of avro and protobuf: what stands in the file, nil for nothing, and what became of it.
+	settings *node
+	schema   *schemaDecl
 }
 
 // typeDecl is one entry of `types`.
@@ -51,7 +54,7 @@ func (d *decodeDecl) typeOf(name string) (vec.Kind, bool) {
 			return t.kind, true
 		}
 	}
-	return vec.Null, false
+	return d.schemaType(name)
 }
 
 // sourceDecl is one of `sources`.
@@ -296,7 +299,7 @@ func (b *modeler) source(name string, n *node) *sourceDecl {
 			s.decode.kind = "string"
 		}
 	case d == nil && s.connector != "" && !n.has("decode"):
-		b.add(n.keyAt, "", "source %s needs decode: json, csv, string or bytes", name)
+		b.add(n.keyAt, "", "source %s needs decode: json, csv, avro, protobuf, string or bytes", name)
 	}
 	if t := n.get("time"); t != nil && t.get("field") != nil {
 		s.timeField = t.get("field")
@@ -318,9 +321,12 @@ func (b *modeler) decode(n *node, what string) decodeDecl {
 	var d decodeDecl
 	if v := n.get("decode"); v != nil {
 		d.at = v.at
-		if _, csv := v.operator(); csv != nil {
-			d.kind, d.nulls = "csv", csv.get("null_values").texts()
-		} else {
+		switch op, settings := v.operator(); {
+		case op == "csv":
+			d.kind, d.nulls = "csv", settings.get("null_values").texts()
+		case settings != nil:
+			d.kind, d.settings = op, settings
+		default:
 			d.kind = v.text
 		}
 	}

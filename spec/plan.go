@@ -341,6 +341,9 @@ func (d *decodeDecl) text() string {
 	if len(d.nulls) > 0 {
 		text += fmt.Sprintf(" nulls %q", d.nulls)
 	}
+	if d.schema != nil {
+		text += d.schema.text()
+	}
 	var types []string
 	for _, t := range d.types {
 		types = append(types, t.name+" "+t.kind.String())

@@ -113,7 +113,7 @@ func (e *env) unknown(name string) (expr.Field, bool) {
 		}
 		return e.field(i), true
 	}
-	if !e.open || e.hidden[first] || e.hidden[name] || nested && e.src.decl.decode.kind != "json" {
+	if !e.open || e.hidden[first] || e.hidden[name] || nested && !e.src.decl.decode.nests() || !e.src.decl.decode.schema.has(name) {
 		return expr.Field{}, false
 	}
 	i := e.src.document(name)
@@ -246,6 +246,11 @@ func newSource(d *sourceDecl) *source {
 		for _, h := range d.header {
 			if h != "" && !isMeta(h) {
 				s.document(h)
+			}
+		}
+		for _, f := range d.decode.schema.fields() {
+			if !strings.Contains(f.Name, ".") && !isMeta(f.Name) {
+				s.document(f.Name)
 			}
 		}
 		s.open = d.header == nil

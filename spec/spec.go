@@ -79,7 +79,9 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	if root == nil || tree.swallowed {
 		return nil, r.problems().asError()
 	}
-	m := (&modeler{reporter: r, functions: functions}).build(root)
+	b := &modeler{reporter: r, functions: functions}
+	m := b.build(root)
+	b.readSchemas(opts.Dir)
 	m.readHeaders(opts.Dir)
 	c := &checker{reporter: r, m: m, mirrored: map[string]string{}}
 	c.check()

@@ -153,7 +153,10 @@ func (t *task) Process(c *batch.Chunk) error {
 // block runs some records through all branches.
 func (t *task) block(recs []batch.Record) error {
 	t.recs, t.bad = recs, t.bad[:0]
-	sel := t.decode(recs)
+	sel, err := t.decode(recs)
+	if err != nil {
+		return err
+	}
 	if t.src.time >= 0 {
 		sel = t.eventTime(sel)
 	}
@@ -189,8 +192,8 @@ func (t *task) rows(sel []int32) error {
 	return t.turnAway()
 }
 
-// decode fills the root's columns and returns the rows that could be read.
-func (t *task) decode(recs []batch.Record) []int32 {
+// decode fills the root's columns and returns the rows that could be read. An error is no record's fault.
+func (t *task) decode(recs []batch.Record) ([]int32, error) {
 	r := t.root
 	n := len(recs)
 	r.rows.N = n
@@ -214,13 +217,16 @@ func (t *task) decode(recs []batch.Record) []int32 {
 			continue
 		}
 		if err := t.record(rec, i); err != nil {
+			if e, ok := errors.AsType[*batch.Error](err); ok {
+				return nil, e.At(t.tc.Partition, rec.Offset)
+			}
 			t.reject(int32(i), plan.RejectBad, "decode", err.Error())
 			continue
 		}
 		sel = append(sel, int32(i))
 	}
 	t.sel = sel
-	return sel
+	return sel, nil
 }
 
 func (t *task) record(rec *batch.Record, i int) error {
