@@ -35,6 +35,7 @@ func TestCasesOnKafka(t *testing.T) {
 		{"G02", positionBelowTheLogStart},
 		{"G03", retriedRecordsAreDeleted},
 		{"replay of deleted records", deletedRecords},
+		{"compacted table", compactedTable},
 		{"G06 aborted", func(t *testing.T, b *brokers) { openTransaction(t, b, kgo.TryAbort) }},
 		{"G06 committed", func(t *testing.T, b *brokers) { openTransaction(t, b, kgo.TryCommit) }},
 	} {
