@@ -65,6 +65,7 @@ var table = map[string]rule{
 	"internal/columnar":  {ours: []string{"internal/vec"}, clients: []string{"github.com/twmb/avro", "github.com/bufbuild/protocompile", "google.golang.org/protobuf"}},
 	"internal/expr":      {ours: []string{"internal/vec"}, clients: []string{"github.com/expr-lang/expr", xxhash}},
 	"internal/sim":       {ours: []string{"emitter", "txstate", "state", "sink"}},
+	"internal/sqldb":     {ours: []string{"batch"}, clients: []string{"github.com/jackc/pgx/v5", "modernc.org/sqlite"}, bare: true},
 	"internal/testenv":   {clients: []string{franz, zk, "github.com/jackc/pgx/v5"}},
 	"internal/zkconn":    {clients: []string{hclog, zk}},
 	"internal/lint":      {bare: true},
@@ -90,7 +91,7 @@ var table = map[string]rule{
 	"state/redisstate":          {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/redis/go-redis/v9"}},
 	"sink/sinktest":             {ours: []string{"sink"}},
 	"sink/kafkasink":            {ours: []string{"sink"}, clients: []string{hclog, franz}},
-	"sink/sqlsink":              {ours: []string{"sink"}, clients: []string{hclog, "github.com/jackc/pgx/v5"}},
+	"sink/sqlsink":              {ours: []string{"sink", "internal/sqldb"}, clients: []string{hclog}},
 	"sink/filesink":             {ours: []string{"sink", "codec", "emitter"}, clients: []string{hclog, lz}},
 	"pebblestate":               {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 

@@ -1,0 +1,90 @@
+package sqlsink
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/sqldb"
+)
+
+// DefaultTimeout bounds each step that needs the database's answer.
+const DefaultTimeout = 30 * time.Second
+
+// progressTable has a row for each sink.
+const progressTable = "tridentd_sinks"
+
+// Config says where to write. Pipeline, Sink, Table and Columns have no defaults.
+type Config struct {
+	Pipeline, Sink string
+	// Exactly one of them: PostgreSQL's URL, or the file of a database of SQLite.
+	URL, Path string
+	// Table, with its schema if it is in another than the user's own: schema.table.
+	Table string
+	// Columns to write, each of the field of its name.
+	Columns []string
+	// Key are the columns that tell rows apart: a record replaces the row with its key. Without it each record is a row of its own.
+	Key []string
+	// Timeout bounds each step that needs the database's answer; zero: DefaultTimeout.
+	Timeout time.Duration
+	Logger  hclog.Logger
+}
+
+func configError(remedy, format string, args ...any) *batch.Error {
+	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "sql sink", fmt.Errorf(format, args...), remedy)
+}
+
+func (c *Config) validate() error {
+	if (c.URL == "") == (c.Path == "") {
+		return configError("name the database", "no database is given, or two are")
+	}
+	parts := strings.Split(c.Table, ".")
+	if len(parts) > 2 || slices.Contains(parts, "") || c.Path != "" && len(parts) > 1 {
+		return configError("name the table to write to", "table: %q is no name of a table", c.Table)
+	}
+	if len(c.Columns) == 0 {
+		return configError("name the columns to write", "columns: none is given")
+	}
+	for i, name := range c.Columns {
+		if name == "" || name == deleted || strings.ContainsAny(name, "\"\\\x00") {
+			return configError("name another column", "columns: %q can't be written", name)
+		}
+		if slices.Contains(c.Columns[:i], name) {
+			return configError("list it once", "columns: %s is listed twice", name)
+		}
+	}
+	for i, name := range c.Key {
+		if !slices.Contains(c.Columns, name) || slices.Contains(c.Key[:i], name) {
+			return configError("name columns that are written, each once", "key: %s isn't one of the columns, or is listed twice", name)
+		}
+	}
+	if c.Timeout < 0 {
+		return configError("give a positive value, or leave it out", "timeout: %s is negative", c.Timeout)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return nil
+}
+
+func (c *Config) open() (*sqldb.DB, error) {
+	if c.URL != "" {
+		return sqldb.OpenPostgres(c.URL)
+	}
+	return sqldb.OpenSQLite(c.Path)
+}
+
+// progressName is the quoted name of the table of progresses.
+func (c *Config) progressName() string {
+	if schema, _, ok := strings.Cut(c.Table, "."); ok {
+		return sqldb.Quote(schema + "." + progressTable)
+	}
+	return sqldb.Quote(progressTable)
+}
