@@ -503,12 +503,8 @@ func typeText(t expr.Type) string {
 		return "of no declared type"
 	case vec.Null:
 		return "always null"
-	case vec.Int:
-		return "an int"
-	case vec.Bytes:
-		return "bytes"
 	}
-	return "a " + t.Type.String()
+	return t.Article()
 }
 
 // consumers checks every stream that begins at a source or stream, with the environment that it finds there.

@@ -40,9 +40,9 @@ func NewAvroReader(writer, reader *AvroSchema, targets []Target, mem *vec.Arena,
 	return r, nil
 }
 
-// avroPlan says what is done with the fields of one record that was written.
+// avroPlan says what is done with the fields of one record that was written, or with the entries of a map.
 type avroPlan struct {
-	steps   []avroStep // as the fields of the record
+	steps   []avroStep // as the fields of the record; of a map, the entries that are wanted
 	missing []avroDefault
 }
 
@@ -51,7 +51,7 @@ type avroStep struct {
 	typ    *avroType
 	reader *avroType // nil: as it was written
 	want   *node     // nil: the field is passed over
-	// Plans of the records that the field may hold, by the union's options; one entry for a record.
+	// Plans of the records and maps that something is read within, by the union's options; one entry for a type that is no union.
 	plans []*avroPlan
 }
 
@@ -88,24 +88,36 @@ func planAvro(writer, reader *avroType, want *node) *avroPlan {
 			p.missing = append(p.missing, def)
 			continue
 		}
-		s := &p.steps[at]
-		s.want, s.reader = m, as
-		if len(m.members) == 0 {
-			continue
-		}
-		options := s.typ.options
-		if s.typ.kind != avroUnion {
-			options = []*avroType{s.typ}
-		}
-		for _, o := range options {
-			var inner *avroPlan
-			if o.kind == avroRecord {
-				inner = planAvro(o, readerRecord(as, o), m)
-			}
-			s.plans = append(s.plans, inner)
-		}
+		p.steps[at].wants(m, as)
 	}
 	return p
+}
+
+// wants has the step read what is wanted of its field.
+func (s *avroStep) wants(m *node, reader *avroType) {
+	s.want, s.reader = m, reader
+	if len(m.members) == 0 {
+		return
+	}
+	options := s.typ.options
+	if s.typ.kind != avroUnion {
+		options = []*avroType{s.typ}
+	}
+	for _, o := range options {
+		var inner *avroPlan
+		switch o.kind {
+		case avroRecord:
+			inner = planAvro(o, readerRecord(reader, o), m)
+		case avroMap:
+			inner = &avroPlan{steps: make([]avroStep, len(m.members))}
+			for i, e := range m.members {
+				inner.steps[i] = avroStep{name: e.name, typ: o.of}
+				inner.steps[i].wants(e, nil)
+			}
+		default:
+		}
+		s.plans = append(s.plans, inner)
+	}
 }
 
 // readerRecord returns the record of a reader's type that one of the writer's is read as.
@@ -189,45 +201,32 @@ func (r *AvroReader) field(s *avroStep, i, depth int) error {
 	case avroRecord:
 		return r.record(s.plans[option], i, depth)
 	case avroMap:
-		return r.entries(typ, w, i, depth)
+		return r.entries(s.plans[option], typ, w, i, depth)
 	default:
 		return fmt.Errorf("%s where a record is due", typ)
 	}
 }
 
 // entries reads the entries of a map that are wanted.
-func (r *AvroReader) entries(typ *avroType, w *node, i, depth int) error {
+func (r *AvroReader) entries(p *avroPlan, typ *avroType, w *node, i, depth int) error {
 	w.setNull(i)
-	var seen []*node
+	var seen []*avroStep
 	return r.in.blocks(typ, depth, func() error {
 		key, err := r.in.bytes()
 		if err != nil {
 			return err
 		}
-		m := w.find(string(key))
-		if m == nil {
+		k := slices.IndexFunc(p.steps, func(s avroStep) bool { return s.name == string(key) })
+		if k < 0 {
 			return r.in.skip(typ.of, depth+1)
 		}
-		if slices.Contains(seen, m) {
-			return fmt.Errorf("key %s occurs twice", m.name)
+		s := &p.steps[k]
+		if slices.Contains(seen, s) {
+			return fmt.Errorf("key %s occurs twice", s.name)
 		}
-		seen = append(seen, m)
-		step := avroStep{name: m.name, typ: typ.of, want: m}
-		if len(m.members) > 0 {
-			options := typ.of.options
-			if typ.of.kind != avroUnion {
-				options = []*avroType{typ.of}
-			}
-			for _, o := range options {
-				var p *avroPlan
-				if o.kind == avroRecord {
-					p = planAvro(o, nil, m)
-				}
-				step.plans = append(step.plans, p)
-			}
-		}
-		if err := r.field(&step, i, depth+1); err != nil {
-			return fmt.Errorf("key %s: %w", m.name, err)
+		seen = append(seen, s)
+		if err := r.field(s, i, depth+1); err != nil {
+			return fmt.Errorf("key %s: %w", s.name, err)
 		}
 		return nil
 	})

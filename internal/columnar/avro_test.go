@@ -87,6 +87,29 @@ func mustEncode(t testing.TB, s *AvroSchema, v any) []byte {
 	return b
 }
 
+// TestAvroWithinMaps reads fields of records that lie in maps, in unions, and in maps of those.
+func TestAvroWithinMaps(t *testing.T) {
+	s := mustAvro(t, `{"type":"record","name":"Stock","fields":[
+ {"name":"shelves","type":{"type":"map","values":{"type":"map","values":["null",{"type":"record","name":"Item","fields":[
+   {"name":"n","type":"long"},{"name":"of","type":["null",{"type":"map","values":"Item"}]}]}]}}}]}`)
+	item := func(n int64, of any) map[string]any { return map[string]any{"n": n, "of": of} }
+	b := mustEncode(t, s, map[string]any{"shelves": map[string]any{
+		"a": map[string]any{"nut": item(1, map[string]any{"part": item(2, nil)}), "bolt": nil},
+		"b": map[string]any{"nut": item(3, nil)},
+	}})
+	ts := columns("shelves.a.nut.n", "shelves.a.nut.of.part.n", "shelves.a.nut.of.none.n", "shelves.a.bolt.n", "shelves.b.nut.n", "shelves.b.nut.of.part.n", "shelves.c.nut.n")
+	r, err := NewAvroReader(s, nil, ts, new(vec.Arena), noText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "shelves.a.nut.n=1 shelves.a.nut.of.part.n=2 shelves.a.nut.of.none.n=null shelves.a.bolt.n=null shelves.b.nut.n=3 shelves.b.nut.of.part.n=null shelves.c.nut.n=null"
+	for range 2 { // what is kept between records must not show
+		if got := rowText(t, r, b, ts); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 func TestAvroValues(t *testing.T) {
 	s := mustAvro(t, orderSchema)
 	b := mustEncode(t, s, order())

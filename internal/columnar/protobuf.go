@@ -280,25 +280,20 @@ func (r *ProtoReader) entry(f *protoField, typ protowire.Type, b []byte, i, dept
 		return err
 	}
 	hasVal := false
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			return protowire.ParseError(n)
-		}
+	err := eachProto(b, func(num protowire.Number, typ protowire.Type, b []byte) error {
 		switch num {
 		case 1:
-			if err := r.value(f.desc.MapKey(), typ, b[:n], to); err != nil {
+			if err := r.value(f.desc.MapKey(), typ, b, to); err != nil {
 				return fmt.Errorf("key: %w", err)
 			}
 		case 2:
-			val, valType, hasVal = b[:n], typ, true
+			val, valType, hasVal = b, typ, true
 		default:
 		}
-		b = b[n:]
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	key = value.AppendText(key, cell.col.Value(0))
 	for _, k := range f.keys {

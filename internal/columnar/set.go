@@ -33,28 +33,7 @@ type slot struct {
 }
 
 func (s slot) due(is string) error {
-	return fmt.Errorf("%s where %s is due", is, typeName(s.c.Type.Kind))
-}
-
-func typeName(k vec.Kind) string {
-	switch k {
-	case vec.Int:
-		return "an int"
-	case vec.String:
-		return "a string"
-	case vec.Float:
-		return "a float"
-	case vec.Bool:
-		return "a bool"
-	case vec.Decimal:
-		return "a decimal"
-	case vec.Time:
-		return "a timestamp"
-	case vec.Bytes:
-		return "bytes"
-	default:
-		return k.String()
-	}
+	return fmt.Errorf("%s where %s is due", is, s.c.Type.Article())
 }
 
 func (s slot) null() { s.c.SetNull(s.i) }
@@ -233,21 +212,14 @@ func tree(targets []Target) *node {
 }
 
 func (n *node) member(name string) *node {
-	if m := n.find(name); m != nil {
-		return m
-	}
-	m := &node{name: name}
-	n.members = append(n.members, m)
-	return m
-}
-
-func (n *node) find(name string) *node {
 	for _, m := range n.members {
 		if m.name == name {
 			return m
 		}
 	}
-	return nil
+	m := &node{name: name}
+	n.members = append(n.members, m)
+	return m
 }
 
 // setNull makes all columns at and below n null.

@@ -219,12 +219,8 @@ func article(t vec.Type) string {
 	switch t.Kind {
 	case vec.Null:
 		return "nil"
-	case vec.Int:
-		return "an int"
 	case vec.Any:
 		return "a value of unknown type"
-	case vec.Bytes:
-		return "bytes"
 	}
-	return "a " + t.String()
+	return t.Article()
 }

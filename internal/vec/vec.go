@@ -47,6 +47,17 @@ func (t Type) String() string {
 	return t.Kind.String()
 }
 
+// Article writes a type with its article, for sentences. What is said of Null and Any depends on the sentence.
+func (t Type) Article() string {
+	switch t.Kind {
+	case Int:
+		return "an int"
+	case Bytes:
+		return "bytes"
+	}
+	return "a " + t.String()
+}
+
 // Rows is a chunk of rows. All its columns have N rows; columns that nobody reads may be nil.
 type Rows struct {
 	N    int
