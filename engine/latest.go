@@ -29,12 +29,6 @@ func LatestEntries[K comparable, V any](s Stream[codec.Entry[K, V]], name string
 	}, keyName)
 }
 
-// A delta of a table is a flag and, if the key has a value, the row.
-const (
-	tableRemoves = iota
-	tableSets
-)
-
 // latestOf keeps what pick finds in the last value of each key; nil removes the key.
 func latestOf[K comparable, V, T any](s Stream[T], name string, key func(T) K, pick func(*T) *V, keyName []string) Table[K, V] {
 	p := s.p
@@ -50,20 +44,10 @@ func latestOf[K comparable, V, T any](s Stream[T], name string, key func(T) K, p
 		p.errorf("state %s: value: %w", name, err)
 		return t
 	}
-	t.moving = &plan.State{
-		Schema: state.Schema{Name: name, Kind: "rows", Key: keys.Columns(), Values: rows.Columns()},
-		Update: func(dst, _, delta []byte) ([]byte, bool, error) {
-			if delta[0] == tableRemoves {
-				return nil, false, nil
-			}
-			return append(dst, delta[1:]...), true, nil
-		},
-	}
+	x := plan.Table(name, state.Schema{Name: name, Kind: "rows", Key: keys.Columns(), Values: rows.Columns()})
+	t.moving = x.State
 	index := len(p.exchanges)
-	p.exchanges = append(p.exchanges, &plan.Exchange{
-		Name: name, State: t.moving, FormatKey: value.KeyText,
-		Merge: func(dst, _, b []byte) ([]byte, error) { return append(dst, b...), nil },
-	})
+	p.exchanges = append(p.exchanges, x)
 	p.define(s.trail, name, "latest")
 	p.describe("  table %s: the latest row by %s", name, columnNames(keys.Columns()))
 	s.to(func(b *builder) push[T] {
@@ -109,9 +93,9 @@ func (l *lastRows[K, V, T]) add(rc *rec, v T) {
 		rc.bad(l.step, err)
 		return
 	}
-	l.db = append(l.db[:0], tableRemoves)
+	l.db = append(l.db[:0], plan.TableRemoves)
 	if row := l.pick(&v); row != nil {
-		l.db[0] = tableSets
+		l.db[0] = plan.TableSets
 		if l.db, err = l.rows.Encode(l.db, *row); err != nil {
 			rc.bad(l.step, err)
 			return

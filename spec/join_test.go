@@ -38,18 +38,7 @@ streams:
 
 func joining(t *testing.T, lateness, streams string) func() *engine.Pipeline {
 	t.Helper()
-	text := fmt.Sprintf(joinHead, lateness) + streams
-	return func() *engine.Pipeline {
-		p, err := spec.Parse("p.yaml", []byte(text), spec.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pl, err := p.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return engine.Wrap(pl)
-	}
+	return parsed(t, fmt.Sprintf(joinHead, lateness)+streams)
 }
 
 func stamp(at int) string { return time.Unix(int64(at), 0).UTC().Format(time.RFC3339) }

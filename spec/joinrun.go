@@ -60,11 +60,7 @@ func (t *task) newJoinRun(side *joinSide) *joinRun {
 		r.keys = append(r.keys, f.rows.Cols[k])
 	}
 	for _, i := range side.out.carries(side.side) {
-		var col *vec.Column
-		if k := side.cols[i]; k >= 0 {
-			col = f.rows.Cols[k]
-		}
-		r.cols = append(r.cols, col)
+		r.cols = append(r.cols, f.column(side.cols[i]))
 	}
 	if side.out.derived.time >= 0 {
 		r.times = t.root.rows.Cols[t.src.time]
@@ -104,13 +100,7 @@ func (r *joinRun) run(sel []int32) {
 		if r.times != nil && s.out.join.lookup != nil {
 			r.wire = binary.AppendVarint(r.wire, at)
 		}
-		for _, c := range r.cols {
-			if c == nil {
-				r.wire = value.AppendBinary(r.wire, value.Value{})
-			} else {
-				r.wire = value.AppendBinary(r.wire, c.Value(int(i)))
-			}
-		}
+		r.wire = appendRow(r.wire, r.cols, int(i))
 		if s.out.join.timed {
 			v.heads = windowop.AppendJoinDelta(v.heads, r.side.side, at, r.wire)
 		} else {

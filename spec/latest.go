@@ -9,7 +9,6 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
-	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
 	"github.com/tridentd/tridentd/state"
 )
@@ -200,26 +199,6 @@ func (c *checker) tableColumns(out *output, st *stepDecl, e *env) {
 	slices.SortStableFunc(out.table, func(a, b tableColumn) int { return cmp.Compare(a.name, b.name) })
 }
 
-// The delta of a table is a flag and, if the key has a row, the row.
-const (
-	tableRemoves = iota
-	tableSets
-)
-
-// tableExchange is the exchange of a table.
-func (o *output) tableExchange() *plan.Exchange {
-	return &plan.Exchange{
-		Name: o.name, FormatKey: value.KeyText,
-		Merge: func(dst, _, b []byte) ([]byte, error) { return append(dst, b...), nil },
-		State: &plan.State{Schema: o.schema, Update: func(dst, _, delta []byte) ([]byte, bool, error) {
-			if delta[0] == tableRemoves {
-				return nil, false, nil
-			}
-			return append(dst, delta[1:]...), true, nil
-		}},
-	}
-}
-
 // latestText writes the step of a table in one line.
 func latestText(st *stepDecl) string {
 	var keys []string
@@ -292,11 +271,7 @@ func (t *task) newTableRun(end *tableEnd) *tableRun {
 		r.remove = compiled(expr.CompileFilter(end.remove.e, end.scope))
 	}
 	for _, k := range end.cols {
-		var col *vec.Column
-		if k >= 0 {
-			col = r.f.rows.Cols[k]
-		}
-		r.values = append(r.values, col)
+		r.values = append(r.values, r.f.column(k))
 	}
 	return r
 }
@@ -365,16 +340,10 @@ func (r *tableRun) put(i int32, gone bool) {
 	for k := range r.cols {
 		r.key = appendKey(r.key, &r.cols[k], int(i))
 	}
-	r.delta = append(r.delta[:0], tableRemoves)
+	r.delta = append(r.delta[:0], plan.TableRemoves)
 	if !gone {
-		r.delta[0] = tableSets
-		for _, c := range r.values {
-			if c == nil {
-				r.delta = value.AppendBinary(r.delta, value.Value{})
-			} else {
-				r.delta = value.AppendBinary(r.delta, c.Value(int(i)))
-			}
-		}
+		r.delta[0] = plan.TableSets
+		r.delta = appendRow(r.delta, r.values, int(i))
 	}
 	s := r.s
 	slot := int(s.slots.number(r.key))

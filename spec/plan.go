@@ -99,7 +99,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 			continue
 		}
 		if o.stream.table {
-			pl.Exchanges = append(pl.Exchanges, o.tableExchange())
+			pl.Exchanges = append(pl.Exchanges, plan.Table(o.name, o.schema))
 			continue
 		}
 		pl.Exchanges = append(pl.Exchanges, o.exchange())

@@ -310,6 +310,18 @@ func (s *lookupRun) run(sel []int32) []int32 {
 	return sel
 }
 
+// appendRow appends row i of columns in the encoding of rows. A column that is nil is null.
+func appendRow(dst []byte, cols []*vec.Column, i int) []byte {
+	for _, c := range cols {
+		var v value.Value
+		if c != nil {
+			v = c.Value(i)
+		}
+		dst = value.AppendBinary(dst, v)
+	}
+	return dst
+}
+
 // appendKey appends row i of a column in the encoding of keys.
 func appendKey(dst []byte, c *vec.Column, i int) []byte {
 	if c.IsNull(i) {

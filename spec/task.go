@@ -56,6 +56,14 @@ type frameRun struct {
 	offsets []int64 // and its offset
 }
 
+// column returns the frame's kth column; nil, which stands for nulls, for a negative k.
+func (f *frameRun) column(k int) *vec.Column {
+	if k < 0 {
+		return nil
+	}
+	return f.rows.Cols[k]
+}
+
 // turned is a row turned away.
 type turned struct {
 	record int32

@@ -27,18 +27,7 @@ streams:
 
 func pipeline(t *testing.T, lateness, streams string) func() *engine.Pipeline {
 	t.Helper()
-	text := fmt.Sprintf(clicksHead, lateness) + streams
-	return func() *engine.Pipeline {
-		p, err := spec.Parse("p.yaml", []byte(text), spec.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pl, err := p.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return engine.Wrap(pl)
-	}
+	return parsed(t, fmt.Sprintf(clicksHead, lateness)+streams)
 }
 
 func click(user string, n, at int) string {
