@@ -48,7 +48,6 @@ type Registry struct {
 	client *sr.Client
 	avro   map[int]*columnar.AvroSchema
 	proto  map[int]*columnar.ProtoFile
-	ids    map[string]int // of what was registered, by subject and schema
 }
 
 // New checks the settings of a registry and contacts nobody.
@@ -80,7 +79,7 @@ func New(cfg Config) (*Registry, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	return &Registry{cfg: cfg, avro: map[int]*columnar.AvroSchema{}, proto: map[int]*columnar.ProtoFile{}, ids: map[string]int{}}, nil
+	return &Registry{cfg: cfg, avro: map[int]*columnar.AvroSchema{}, proto: map[int]*columnar.ProtoFile{}}, nil
 }
 
 func redacted(raw string) string {
@@ -167,31 +166,29 @@ func (r *Registry) failure(op string, err error) error {
 		return batch.NewError(batch.Permanent, batch.CodeUnauthorized, op, err, "give the user and the password that the registry at "+where+" takes")
 	case e.StatusCode == http.StatusForbidden:
 		return batch.NewError(batch.Permanent, batch.CodeUnauthorized, op, err, "give the user the right to do this")
-	case e.StatusCode == http.StatusConflict:
-		return batch.NewError(batch.Permanent, batch.CodeConfiguration, op, err, "change the schema as the subject's compatibility allows, or take another subject")
 	case e.StatusCode >= 500, e.StatusCode == http.StatusTooManyRequests, e.StatusCode == http.StatusRequestTimeout:
 		return batch.NewError(batch.Transient, batch.CodeUnavailable, op, err, "see what is wrong with the registry at "+where)
 	}
-	return batch.NewError(batch.Permanent, batch.CodeConfiguration, op, err, "see that the address is that of a registry, and the schema one that it takes")
+	return batch.NewError(batch.Permanent, batch.CodeConfiguration, op, err, "see that the address is that of a registry")
 }
 
 // load returns the schema of an id with the texts that it refers to: by the names under which it does so, and in the order in which each
 // comes after what it uses.
-func (r *Registry) load(ctx context.Context, id int) (s sr.Schema, names []string, texts map[string]string, err error) {
+func (r *Registry) load(ctx context.Context, id int) (a answer, err error) {
 	client, err := r.connected()
 	if err != nil {
-		return s, nil, nil, err
+		return a, err
 	}
 	op := fmt.Sprintf("schema %d", id)
-	if s, err = client.SchemaByID(ctx, id); err != nil {
+	if a.Schema, err = client.SchemaByID(ctx, id); err != nil {
 		if e, ok := errors.AsType[*sr.ResponseError](err); ok && e.StatusCode == http.StatusNotFound {
 			if e.ErrorCode == sr.ErrSchemaNotFound.Code || e.ErrorCode == sr.ErrSubjectNotFound.Code {
-				return s, nil, nil, fmt.Errorf("schema %d: %w", id, ErrUnknown)
+				return a, fmt.Errorf("schema %d: %w", id, ErrUnknown)
 			}
 		}
-		return s, nil, nil, r.failure(op, err)
+		return a, r.failure(op, err)
 	}
-	texts = map[string]string{}
+	a.texts = map[string]string{}
 	var follow func(refs []sr.SchemaReference, depth int) error
 	follow = func(refs []sr.SchemaReference, depth int) error {
 		const deepest = 32
@@ -199,7 +196,7 @@ func (r *Registry) load(ctx context.Context, id int) (s sr.Schema, names []strin
 			return fmt.Errorf("schema %d: references more than %d deep", id, deepest)
 		}
 		for _, ref := range refs {
-			if _, ok := texts[ref.Name]; ok {
+			if _, ok := a.texts[ref.Name]; ok {
 				continue
 			}
 			sub, err := client.SchemaByVersion(ctx, ref.Subject, ref.Version)
@@ -209,86 +206,59 @@ func (r *Registry) load(ctx context.Context, id int) (s sr.Schema, names []strin
 			if err := follow(sub.References, depth+1); err != nil {
 				return err
 			}
-			texts[ref.Name] = sub.Schema.Schema
-			names = append(names, ref.Name)
+			a.texts[ref.Name] = sub.Schema.Schema
+			a.names = append(a.names, ref.Name)
 		}
 		return nil
 	}
-	return s, names, texts, follow(s.References, 0)
+	return a, follow(a.References, 0)
+}
+
+// answer is what a registry says of an id: the schema, and the texts that it refers to (see load).
+type answer struct {
+	sr.Schema
+	names []string
+	texts map[string]string
+}
+
+// remembered returns what parse makes of the answer to an id, and keeps it in known.
+func remembered[T any](ctx context.Context, r *Registry, known map[int]*T, id int, typ sr.SchemaType, format string, parse func(answer) (*T, error)) (*T, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := known[id]; s != nil {
+		return s, nil
+	}
+	a, err := r.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if a.Type != typ {
+		return nil, fmt.Errorf("schema %d is of %s, not of %s", id, a.Type, format)
+	}
+	s, err := parse(a)
+	if err != nil {
+		return nil, fmt.Errorf("schema %d: %w", id, err)
+	}
+	known[id] = s
+	return s, nil
 }
 
 // Avro returns the schema of an id. ErrUnknown and a schema that can't be used are no *batch.Error: the record is to blame.
 func (r *Registry) Avro(ctx context.Context, id int) (*columnar.AvroSchema, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s := r.avro[id]; s != nil {
-		return s, nil
-	}
-	got, names, texts, err := r.load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if got.Type != sr.TypeAvro {
-		return nil, fmt.Errorf("schema %d is of %s, not of Avro", id, got.Type)
-	}
-	var refs []string
-	for _, name := range names {
-		refs = append(refs, texts[name])
-	}
-	s, err := columnar.ParseAvro(got.Schema, refs...)
-	if err != nil {
-		return nil, fmt.Errorf("schema %d: %w", id, err)
-	}
-	r.avro[id] = s
-	return s, nil
+	return remembered(ctx, r, r.avro, id, sr.TypeAvro, "Avro", func(a answer) (*columnar.AvroSchema, error) {
+		var refs []string
+		for _, name := range a.names {
+			refs = append(refs, a.texts[name])
+		}
+		return columnar.ParseAvro(a.Schema.Schema, refs...)
+	})
 }
 
 // Proto is Avro for a file of Protobuf.
 func (r *Registry) Proto(ctx context.Context, id int) (*columnar.ProtoFile, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if f := r.proto[id]; f != nil {
-		return f, nil
-	}
-	got, _, texts, err := r.load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if got.Type != sr.TypeProtobuf {
-		return nil, fmt.Errorf("schema %d is of %s, not of Protobuf", id, got.Type)
-	}
-	const root = "registry.proto"
-	texts[root] = got.Schema
-	f, err := columnar.ParseProtoText(root, texts)
-	if err != nil {
-		return nil, fmt.Errorf("schema %d: %w", id, err)
-	}
-	r.proto[id] = f
-	return f, nil
-}
-
-// Register returns the id of a schema under a subject, where it registers it if it isn't there. The same schema has the same id for as
-// long as the registry keeps it.
-func (r *Registry) Register(ctx context.Context, subject, text string, typ sr.SchemaType) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := subject + "\x00" + text
-	if id, ok := r.ids[key]; ok {
-		return id, nil
-	}
-	client, err := r.connected()
-	if err != nil {
-		return 0, err
-	}
-	s := sr.Schema{Schema: text, Type: typ}
-	found, err := client.LookupSchema(ctx, subject, s)
-	id := found.ID
-	if e, ok := errors.AsType[*sr.ResponseError](err); ok && e.StatusCode == http.StatusNotFound {
-		id, err = client.RegisterSchema(ctx, subject, s, -1, -1)
-	}
-	if err != nil {
-		return 0, r.failure("subject "+subject, err)
-	}
-	r.ids[key] = id
-	return id, nil
+	return remembered(ctx, r, r.proto, id, sr.TypeProtobuf, "Protobuf", func(a answer) (*columnar.ProtoFile, error) {
+		const root = "registry.proto"
+		a.texts[root] = a.Schema.Schema
+		return columnar.ParseProtoText(root, a.texts)
+	})
 }

@@ -1,5 +1,5 @@
-// Package schematest has a stand-in for a schema registry: it speaks as much of the HTTP API as clients need to look schemas up and to
-// register them, and keeps them in memory. It is no registry: it checks neither schemas nor their compatibility.
+// Package schematest has a stand-in for a schema registry: it speaks as much of the HTTP API as clients need to look schemas up, and
+// keeps them in memory. It is no registry: it checks neither schemas nor their compatibility.
 package schematest
 
 import (
@@ -47,8 +47,6 @@ func New(t testing.TB) *Registry {
 	mux.HandleFunc("GET /schemas/types", func(w http.ResponseWriter, _ *http.Request) { reply(w, []string{"AVRO", "PROTOBUF"}) })
 	mux.HandleFunc("GET /schemas/ids/{id}", r.byID)
 	mux.HandleFunc("GET /subjects/{subject}/versions/{version}", r.byVersion)
-	mux.HandleFunc("POST /subjects/{subject}", r.lookup)
-	mux.HandleFunc("POST /subjects/{subject}/versions", r.register)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -99,48 +97,14 @@ func (r *Registry) Asked(what string) int {
 	return r.asked[what]
 }
 
-// Add registers a schema of a type, AVRO or PROTOBUF, and returns its id.
+// Add gives a subject another version, a schema of a type, AVRO or PROTOBUF, and returns its id.
 func (r *Registry) Add(subject, typ, schema string, refs ...Reference) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.add(subject, entry{schema, typ, refs})
-}
-
-func (r *Registry) add(subject string, e entry) int {
-	if id := r.find(subject, e); id != 0 {
-		return id
-	}
-	id := 0
-	for i := range r.schemas {
-		if same(r.schemas[i], e) {
-			id = first + i
-		}
-	}
-	if id == 0 {
-		r.schemas = append(r.schemas, e)
-		id = first + len(r.schemas) - 1
-	}
+	r.schemas = append(r.schemas, entry{schema, typ, refs})
+	id := first + len(r.schemas) - 1
 	r.subjects[subject] = append(r.subjects[subject], id)
 	return id
-}
-
-func same(a, b entry) bool {
-	typ := func(e entry) string {
-		if e.Type == "" {
-			return "AVRO"
-		}
-		return e.Type
-	}
-	return a.Schema == b.Schema && typ(a) == typ(b)
-}
-
-func (r *Registry) find(subject string, e entry) int {
-	for _, id := range r.subjects[subject] {
-		if same(r.schemas[id-first], e) {
-			return id
-		}
-	}
-	return 0
 }
 
 func (r *Registry) byID(w http.ResponseWriter, req *http.Request) {
@@ -160,41 +124,11 @@ func (r *Registry) byVersion(w http.ResponseWriter, req *http.Request) {
 		refuse(w, http.StatusNotFound, 40401, "Subject "+subject+" not found")
 		return
 	}
-	reply(w, r.told(subject, version))
-}
-
-func (r *Registry) told(subject string, version int) any {
-	id := r.subjects[subject][version-1]
-	return struct {
+	id := ids[version-1]
+	reply(w, struct {
 		Subject string `json:"subject"`
 		Version int    `json:"version"`
 		ID      int    `json:"id"`
 		entry
-	}{subject, version, id, r.schemas[id-first]}
-}
-
-func (r *Registry) lookup(w http.ResponseWriter, req *http.Request) {
-	var e entry
-	if err := json.NewDecoder(req.Body).Decode(&e); err != nil {
-		refuse(w, http.StatusUnprocessableEntity, 42201, err.Error())
-		return
-	}
-	subject := req.PathValue("subject")
-	id := r.find(subject, e)
-	for version, known := range r.subjects[subject] {
-		if known == id {
-			reply(w, r.told(subject, version+1))
-			return
-		}
-	}
-	refuse(w, http.StatusNotFound, 40403, "Schema not found")
-}
-
-func (r *Registry) register(w http.ResponseWriter, req *http.Request) {
-	var e entry
-	if err := json.NewDecoder(req.Body).Decode(&e); err != nil {
-		refuse(w, http.StatusUnprocessableEntity, 42201, err.Error())
-		return
-	}
-	reply(w, map[string]int{"id": r.add(req.PathValue("subject"), e)})
+	}{subject, version, id, r.schemas[id-first]})
 }
