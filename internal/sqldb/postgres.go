@@ -56,21 +56,8 @@ func (Postgres) TableExists(ctx context.Context, q Queryer, table string) (there
 
 // Columns implements Dialect.
 func (Postgres) Columns(ctx context.Context, q Queryer, table string) ([]Column, error) {
-	rows, err := q.QueryContext(ctx, `SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', attgenerated <> '' OR attidentity = 'a'
-FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells
-	var all []Column
-	for rows.Next() {
-		var c Column
-		if err := rows.Scan(&c.Name, &c.Type, &c.Required, &c.Computed); err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	return all, rows.Err()
+	return columns(q.QueryContext(ctx, `SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', attgenerated <> '' OR attidentity = 'a'
+FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, table))
 }
 
 // Unique implements Dialect.
@@ -80,16 +67,10 @@ WHERE indrelid = to_regclass($1) AND indisunique AND indisvalid AND indimmediate
 	if err != nil {
 		return nil, err
 	}
-	var all [][]string
-	for _, index := range indexes {
-		names, err := texts(q.QueryContext(ctx, `SELECT a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(num, ord)
+	return sets(indexes, func(index string) ([]string, error) {
+		return texts(q.QueryContext(ctx, `SELECT a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(num, ord)
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.num WHERE i.indexrelid = $1::oid AND k.ord <= i.indnkeyatts ORDER BY k.ord`, index))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, names)
-	}
-	return all, nil
+	})
 }
 
 // Failure implements Dialect: what the class of the SQLSTATE says.

@@ -65,19 +65,42 @@ func QuoteColumn(name string) string { return `"` + strings.ReplaceAll(name, `"`
 // Literal writes a string as a constant.
 func Literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
+// columns reads a result of one row for each column.
+func columns(rows *sql.Rows, err error) ([]Column, error) {
+	return collect(rows, err, func(c *Column) []any { return []any{&c.Name, &c.Type, &c.Required, &c.Computed} })
+}
+
 // texts reads a result of one column of text.
 func texts(rows *sql.Rows, err error) ([]string, error) {
+	return collect(rows, err, func(s *string) []any { return []any{s} })
+}
+
+// collect reads a result whose rows are scanned into what into names.
+func collect[T any](rows *sql.Rows, err error, into func(*T) []any) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close() //nolint:errcheck // Err tells
-	var all []string
+	var all []T
 	for rows.Next() {
-		var s string
-		if err := rows.Scan(&s); err != nil {
+		var v T
+		if err := rows.Scan(into(&v)...); err != nil {
 			return nil, err
 		}
-		all = append(all, s)
+		all = append(all, v)
 	}
 	return all, rows.Err()
+}
+
+// sets lists the columns of each of some indexes.
+func sets(indexes []string, columns func(index string) ([]string, error)) ([][]string, error) {
+	var all [][]string
+	for _, index := range indexes {
+		names, err := columns(index)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, names)
+	}
+	return all, nil
 }

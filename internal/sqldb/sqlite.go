@@ -46,45 +46,27 @@ func (d SQLite) TableExists(ctx context.Context, q Queryer, table string) (bool,
 // Columns implements Dialect.
 func (SQLite) Columns(ctx context.Context, q Queryer, table string) ([]Column, error) {
 	// hidden: 1 of a virtual table, 2 and 3 computed. A primary key that is an integer alone is given by the database.
-	rows, err := q.QueryContext(ctx, `SELECT name, type, "notnull" AND dflt_value IS NULL AND pk = 0, hidden > 1 FROM pragma_table_xinfo(`+Literal(unquote(table))+`) WHERE hidden <> 1 ORDER BY cid`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells
-	var all []Column
-	for rows.Next() {
-		var c Column
-		if err := rows.Scan(&c.Name, &c.Type, &c.Required, &c.Computed); err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	return all, rows.Err()
+	return columns(q.QueryContext(ctx, `SELECT name, type, "notnull" AND dflt_value IS NULL AND pk = 0, hidden > 1 FROM pragma_table_xinfo(`+Literal(unquote(table))+`) WHERE hidden <> 1 ORDER BY cid`))
 }
 
 // Unique implements Dialect.
 func (SQLite) Unique(ctx context.Context, q Queryer, table string) ([][]string, error) {
 	name := Literal(unquote(table))
-	var all [][]string
 	key, err := texts(q.QueryContext(ctx, "SELECT name FROM pragma_table_info("+name+") WHERE pk > 0 ORDER BY pk"))
 	if err != nil {
 		return nil, err
-	}
-	if len(key) > 0 {
-		all = append(all, key)
 	}
 	indexes, err := texts(q.QueryContext(ctx, `SELECT name FROM pragma_index_list(`+name+`) WHERE "unique" = 1 AND partial = 0 AND origin <> 'pk' ORDER BY name`))
 	if err != nil {
 		return nil, err
 	}
-	for _, index := range indexes {
-		names, err := texts(q.QueryContext(ctx, "SELECT coalesce(name, '') FROM pragma_index_info("+Literal(index)+") ORDER BY seqno"))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, names)
+	all, err := sets(indexes, func(index string) ([]string, error) {
+		return texts(q.QueryContext(ctx, "SELECT coalesce(name, '') FROM pragma_index_info("+Literal(index)+") ORDER BY seqno"))
+	})
+	if err == nil && len(key) > 0 {
+		all = append([][]string{key}, all...)
 	}
-	return all, nil
+	return all, err
 }
 
 // unquote is Quote's inverse for a table without a schema: SQLite's pragmas take a plain name.
