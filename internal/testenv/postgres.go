@@ -17,10 +17,9 @@ const postgresScript = "postgres.sh"
 
 // PostgresServer is a PostgreSQL server.
 type PostgresServer struct {
+	process
 	// URL of the server's database postgres, with user and password.
 	URL string
-
-	dir string // empty: shared, and not ours to stop
 }
 
 // Postgres returns the server that the tests of this run share, or one of the test's own where there is none. Tests keep apart by
@@ -28,7 +27,7 @@ type PostgresServer struct {
 func Postgres(tb testing.TB) *PostgresServer {
 	tb.Helper()
 	if at := os.Getenv(PostgresVar); at != "" {
-		return &PostgresServer{URL: at}
+		return &PostgresServer{URL: at, process: process{script: postgresScript}}
 	}
 	return OwnPostgres(tb)
 }
@@ -36,8 +35,8 @@ func Postgres(tb testing.TB) *PostgresServer {
 // OwnPostgres starts a server for this test alone.
 func OwnPostgres(tb testing.TB, opts ...Option) *PostgresServer {
 	tb.Helper()
-	dir, addr := ownServer(tb, postgresScript, "tridentd-postgres-", opts)
-	return &PostgresServer{URL: addr, dir: dir}
+	p, addr := ownServer(tb, postgresScript, "tridentd-postgres-", opts)
+	return &PostgresServer{URL: addr, process: p}
 }
 
 // Addr is host:port of the server, for a Proxy.
@@ -99,59 +98,4 @@ func Through(tb testing.TB, at string, proxy *Proxy) string {
 	}
 	u.Host = proxy.Addr
 	return u.String()
-}
-
-// Start starts the server if it doesn't run.
-func (p *PostgresServer) Start(tb testing.TB) { tb.Helper(); p.control(tb, "start") }
-
-// Stop shuts the server down; clients are sent away, and the data stay.
-func (p *PostgresServer) Stop(tb testing.TB) { tb.Helper(); p.control(tb, "stop") }
-
-// Kill ends the server by SIGKILL: a crash.
-func (p *PostgresServer) Kill(tb testing.TB) { tb.Helper(); p.control(tb, "kill") }
-
-// Pause stops the server with SIGSTOP: connections stay open, and nothing answers.
-func (p *PostgresServer) Pause(tb testing.TB) { tb.Helper(); p.control(tb, "pause") }
-
-// Resume lets a paused server go on.
-func (p *PostgresServer) Resume(tb testing.TB) { tb.Helper(); p.control(tb, "resume") }
-
-func (p *PostgresServer) control(tb testing.TB, command string) {
-	tb.Helper()
-	if p.dir == "" {
-		tb.Fatalf("testenv: %s on the shared server would break other tests; use OwnPostgres", command)
-	}
-	control(tb, postgresScript, p.dir, command, nil)
-}
-
-// ownServer starts a server of one process with a script, in a directory whose name begins with prefix, and returns the directory and
-// the address. Both go with the test.
-func ownServer(tb testing.TB, script, prefix string, opts []Option) (dir, addr string) {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting // scripts/test knows what to end by this name
-	if err != nil {
-		tb.Fatalf("testenv: no directory for %s: %v", script, err)
-	}
-	call := func(ctx context.Context, command string, args ...string) (string, error) {
-		return run(ctx, startTimeout, script, append([]string{command, "--dir", dir}, args...)...)
-	}
-	tb.Cleanup(func() {
-		// The test's own context has ended by now.
-		if out, err := call(context.Background(), "clean"); err != nil {
-			tb.Errorf("testenv: ending %s: %v\n%s", script, err, out)
-		}
-		os.RemoveAll(dir) //nolint:errcheck // what a failed start left; the script has removed the rest
-	})
-	args := []string{"--port", "auto"}
-	for _, o := range opts {
-		o(&args)
-	}
-	if out, err := call(tb.Context(), "start", args...); err != nil {
-		tb.Fatalf("testenv: this test needs a real server, which didn't start: %s: %v\n%s", script, err, out)
-	}
-	out, err := call(tb.Context(), "address")
-	if err != nil {
-		tb.Fatalf("testenv: address of %s: %v\n%s", script, err, out)
-	}
-	return dir, strings.TrimSpace(out)
 }

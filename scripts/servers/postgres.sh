@@ -5,6 +5,8 @@ PROG=postgres.sh
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=lib.sh
 . "$HERE/lib.sh"
+# shellcheck source=one.sh
+. "$HERE/one.sh"
 
 usage() {
   cat <<'U'
@@ -25,30 +27,7 @@ environment: PG_BIN where postgres and initdb lie (PATH, /usr/lib/postgresql/*/b
 U
 }
 
-PORT= DIR=
-SETS=()
-[[ $# -ge 1 ]] || { usage >&2; exit 2; }
-CMD=$1; shift
-while (($#)); do
-  case $1 in
-    --port|--dir|--set)
-      [[ $# -ge 2 ]] || die "$1 needs a value"
-      case $1 in
-        --port) PORT=$2;; --dir) DIR=$2;; --set) SETS+=(-c "$2");;
-      esac
-      shift 2;;
-    -h|--help) usage; exit 0;;
-    *) usage >&2; printf '%s: error: unknown argument %s\n' "$PROG" "$1" >&2; exit 2;;
-  esac
-done
-if [[ ( -z $PORT || $PORT == auto ) && -n $DIR && -s $DIR/port ]]; then PORT=$(<"$DIR/port"); fi
-if [[ $PORT == auto ]]; then PORT=$(pick_port); fi
-PORT=${PORT:-15432}
-[[ $PORT =~ ^[0-9]+$ && $PORT -ge 1024 && $PORT -le 65500 ]] || die "--port '$PORT' is not a number from 1024 to 65500"
-DIR=${DIR:-${TMPDIR:-/tmp}/tridentd-postgres-$PORT}
-case $CMD in start) mkdir -p "$DIR";; esac
-if [[ -d $DIR ]]; then DIR=$(cd "$DIR" && pwd); fi
-PIDF=$DIR/postgres.pid
+options 15432 postgres "$@"
 conf_of() { echo "$DIR/data"; }
 up() { running "$PIDF" "$DIR/data"; }
 
@@ -82,8 +61,7 @@ as_user() {
 ready() { "$BIN/pg_isready" -q -h 127.0.0.1 -p "$PORT"; }
 
 start() {
-  local t0
-  if [[ -s $DIR/port && $(<"$DIR/port") != "$PORT" ]]; then die "$DIR was made for port $(<"$DIR/port"), not $PORT; use another --dir, or clean it first"; fi
+  own_port
   find_bin
   if up && ready; then say "already running: $(address)"; return 0; fi
   up || free_port_or_die "$PORT" "PostgreSQL"
@@ -97,17 +75,13 @@ start() {
       { tail -n 5 "$DIR/initdb.log" >&2; die "initdb failed (log: $DIR/initdb.log)"; }
   fi
   if ! up; then
+    local sets=() k
+    for k in "${SETS[@]}"; do sets+=(-c "$k"); done
     cd /
     spawn "$PIDF" "$DIR/stdout.log" "${AS[@]}" "$BIN/postgres" -D "$DIR/data" -p "$PORT" -c listen_addresses=127.0.0.1 \
-      -c unix_socket_directories= -c max_connections=200 -c shared_buffers=64MB -c timezone=UTC -c log_timezone=UTC "${SETS[@]}"
+      -c unix_socket_directories= -c max_connections=200 -c shared_buffers=64MB -c timezone=UTC -c log_timezone=UTC "${sets[@]}"
   fi
-  t0=$SECONDS
-  until ready; do
-    # Until the first exec is done the process has another command line.
-    if ((SECONDS - t0 > 2)) && ! up; then tail -n 15 "$DIR/stdout.log" >&2; die "the server ended while starting (log: $DIR/stdout.log)"; fi
-    if ((SECONDS - t0 >= ${PG_WAIT:-60})); then end_all 5 "$PIDF"; die "not ready after ${PG_WAIT:-60}s (log: $DIR/stdout.log)"; fi
-    sleep 0.1
-  done
+  await_ready "${PG_WAIT:-60}"
   say "ready: 127.0.0.1:$PORT ($("$BIN/postgres" --version), dir $DIR)"
 }
 
@@ -121,45 +95,10 @@ stop() {
   say "stopped"
 }
 
-# signal NAME WORD: send a signal to the server and the processes of its connections.
-signal() {
-  up || die "the server is not running"
-  # shellcheck disable=SC2046
-  kill "-$1" $(family "$PIDF") 2>/dev/null || true
-  say "$2"
-}
-
-crash() {
-  local i pids
-  up || { say "not running"; return 0; }
-  pids=$(family "$PIDF")
-  # shellcheck disable=SC2086
-  kill -KILL $pids 2>/dev/null || true
-  for ((i = 0; i < 100; i++)); do
-    # shellcheck disable=SC2086
-    kill -0 $pids 2>/dev/null || break
-    sleep 0.05
-  done
-  rm -f "$PIDF"
-  say "killed"
-}
-
 status() {
   if up && port_open "$PORT"; then say "pid $(<"$PIDF") 127.0.0.1:$PORT"; else say "down"; return 3; fi
 }
 
 address() { echo "postgres://tridentd:tridentd@127.0.0.1:$PORT/postgres?sslmode=disable"; }
 
-locked() { exec 9>"$DIR/.lock"; flock -w 120 9 || die "another postgres.sh holds $DIR/.lock"; "$@"; }
-case $CMD in
-  start) locked start;;
-  stop) if [[ -d $DIR ]]; then locked stop; else stop; fi;;
-  status) status;;
-  address) address;;
-  pause) signal STOP paused;;
-  resume) signal CONT resumed;;
-  kill) [[ -d $DIR ]] || die "no $DIR"; locked crash;;
-  clean) if [[ -d $DIR ]]; then [[ -s $DIR/port ]] || die "$DIR was not made by postgres.sh"; locked stop; rm -rf "$DIR"; fi;;
-  -h|--help|help) usage;;
-  *) usage >&2; printf '%s: error: unknown command %s\n' "$PROG" "$CMD" >&2; exit 2;;
-esac
+obey

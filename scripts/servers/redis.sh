@@ -5,6 +5,8 @@ PROG=redis.sh
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=lib.sh
 . "$HERE/lib.sh"
+# shellcheck source=one.sh
+. "$HERE/one.sh"
 
 usage() {
   cat <<'U'
@@ -25,30 +27,7 @@ environment: REDIS_SERVER the program (redis-server or valkey-server in PATH, el
 U
 }
 
-PORT= DIR=
-SETS=()
-[[ $# -ge 1 ]] || { usage >&2; exit 2; }
-CMD=$1; shift
-while (($#)); do
-  case $1 in
-    --port|--dir|--set)
-      [[ $# -ge 2 ]] || die "$1 needs a value"
-      case $1 in
-        --port) PORT=$2;; --dir) DIR=$2;; --set) SETS+=("${2%%=*} ${2#*=}");;
-      esac
-      shift 2;;
-    -h|--help) usage; exit 0;;
-    *) usage >&2; printf '%s: error: unknown argument %s\n' "$PROG" "$1" >&2; exit 2;;
-  esac
-done
-if [[ ( -z $PORT || $PORT == auto ) && -n $DIR && -s $DIR/port ]]; then PORT=$(<"$DIR/port"); fi
-if [[ $PORT == auto ]]; then PORT=$(pick_port); fi
-PORT=${PORT:-16379}
-[[ $PORT =~ ^[0-9]+$ && $PORT -ge 1024 && $PORT -le 65500 ]] || die "--port '$PORT' is not a number from 1024 to 65500"
-DIR=${DIR:-${TMPDIR:-/tmp}/tridentd-redis-$PORT}
-case $CMD in start) mkdir -p "$DIR";; esac
-if [[ -d $DIR ]]; then DIR=$(cd "$DIR" && pwd); fi
-PIDF=$DIR/redis.pid
+options 16379 redis "$@"
 conf_of() { echo "$DIR/redis.conf"; }
 up() { running "$PIDF" "$DIR/redis.conf"; }
 
@@ -68,8 +47,7 @@ ready() {
 }
 
 start() {
-  local t0
-  if [[ -s $DIR/port && $(<"$DIR/port") != "$PORT" ]]; then die "$DIR was made for port $(<"$DIR/port"), not $PORT; use another --dir, or clean it first"; fi
+  own_port
   if up && ready; then say "already running: $(address)"; return 0; fi
   find_server
   up || free_port_or_die "$PORT" "Redis"
@@ -86,15 +64,11 @@ appendonly yes
 appendfsync always
 save ""
 P
-    if ((${#SETS[@]})); then printf '%s\n' "${SETS[@]}" >>"$DIR/redis.conf"; fi
+    local k
+    for k in "${SETS[@]}"; do printf '%s %s\n' "${k%%=*}" "${k#*=}" >>"$DIR/redis.conf"; done
   fi
   up || spawn "$PIDF" "$DIR/stdout.log" "$SERVER" "$DIR/redis.conf"
-  t0=$SECONDS
-  until ready; do
-    if ((SECONDS - t0 > 2)) && ! up; then tail -n 15 "$DIR/stdout.log" >&2; die "the server ended while starting (log: $DIR/stdout.log)"; fi
-    if ((SECONDS - t0 >= ${REDIS_WAIT:-30})); then end_all 5 "$PIDF"; die "not ready after ${REDIS_WAIT:-30}s (log: $DIR/stdout.log)"; fi
-    sleep 0.1
-  done
+  await_ready "${REDIS_WAIT:-30}"
   say "ready: $(address) ($("$SERVER" --version | cut -d' ' -f1-3), dir $DIR)"
 }
 
@@ -104,38 +78,10 @@ stop() {
   say "stopped"
 }
 
-# signal NAME WORD: send a signal to the server.
-signal() {
-  up || die "the server is not running"
-  kill "-$1" "$(<"$PIDF")"
-  say "$2"
-}
-
-crash() {
-  local i
-  up || { say "not running"; return 0; }
-  kill -KILL "$(<"$PIDF")"
-  for ((i = 0; i < 100; i++)); do up || break; sleep 0.05; done
-  rm -f "$PIDF"
-  say "killed"
-}
-
 status() {
   if up && ready; then say "pid $(<"$PIDF") $(address)"; else say "down"; return 3; fi
 }
 
 address() { echo "127.0.0.1:$PORT"; }
 
-locked() { exec 9>"$DIR/.lock"; flock -w 120 9 || die "another redis.sh holds $DIR/.lock"; "$@"; }
-case $CMD in
-  start) locked start;;
-  stop) if [[ -d $DIR ]]; then locked stop; else stop; fi;;
-  status) status;;
-  address) address;;
-  pause) signal STOP paused;;
-  resume) signal CONT resumed;;
-  kill) [[ -d $DIR ]] || die "no $DIR"; locked crash;;
-  clean) if [[ -d $DIR ]]; then [[ -s $DIR/port ]] || die "$DIR was not made by redis.sh"; locked stop; rm -rf "$DIR"; fi;;
-  -h|--help|help) usage;;
-  *) usage >&2; printf '%s: error: unknown command %s\n' "$PROG" "$CMD" >&2; exit 2;;
-esac
+obey
