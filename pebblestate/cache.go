@@ -11,7 +11,8 @@ import (
 //
 // A read that began before a commit must not put back what the commit replaced. Each shard counts the commits that
 // touched it, and a fill that began at another count is dropped. For this to hold a commit publishes its version
-// before it touches the cache.
+// before it touches the cache. Between the two a read of the version before must not put its value over one that a
+// read of the new version has put and returned: a fill from a version that is no longer current is dropped, too.
 //
 // All caches of a database share one budget. A shard that goes beyond it drops its own least recently used values.
 type cache struct {
@@ -80,12 +81,13 @@ func (c *cache) get(shard int, key []byte) (value []byte, found bool, at uint64)
 	return e.value, true, s.commits
 }
 
-// fill takes the value that a read found, unless a commit has touched the shard since get.
-func (c *cache) fill(shard int, key, value []byte, at uint64) {
+// fill takes the value that a read found, unless a commit has touched the shard since get, or current tells that the
+// version that was read has been followed by another.
+func (c *cache) fill(shard int, key, value []byte, at uint64, current func() bool) {
 	s := &c.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.commits == at {
+	if s.commits == at && current() {
 		c.put(s, key, value)
 	}
 }

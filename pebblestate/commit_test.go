@@ -463,6 +463,36 @@ func TestMergeError(t *testing.T) {
 	}
 }
 
+// TestFillOfAnOlderVersion fills the cache with what was read before a commit published its version and has not yet
+// touched the cache: readers of the new version would see its value, and then the old one.
+func TestFillOfAnOlderVersion(t *testing.T) {
+	db := mustOpen(t, testOptions(vfs.NewMem()))
+	defer mustClose(t, db)
+	mustCommit(t, db, commitOf(1, setOf("s", 4, add("k", 1)))) // a merge leaves the cache without the key
+	old, err := db.acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.release(old)
+	c, key := old.states["s"].cache, []byte("k")
+	shard := state.ShardOf(key, db.format.Shards)
+	fill := func(v *version) (kept bool) {
+		_, _, at := c.get(shard, key)
+		c.fill(shard, key, num(1), at, func() bool { return db.current.Load() == v })
+		_, kept, _ = c.get(shard, key)
+		return kept
+	}
+	if err := db.publish(db.rec.committed.txid, old.states); err != nil {
+		t.Fatal(err)
+	}
+	if fill(old) {
+		t.Error("the cache took the value of a version that isn't current")
+	}
+	if !fill(db.current.Load()) {
+		t.Error("the cache didn't take the value of the current version")
+	}
+}
+
 // TestConcurrentReads reads while commits go on: each reader sees values rise, never one that isn't committed, never
 // one older than a commit that had returned before it asked. A cache that takes a stale fill fails this.
 func TestConcurrentReads(t *testing.T) {

@@ -316,7 +316,7 @@ func (r *reader) Get(_ context.Context, key []byte) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	t.cache.fill(shard, key, value, at)
+	t.cache.fill(shard, key, value, at, func() bool { return r.db.current.Load() == now })
 	return value, ok, nil
 }
 
