@@ -3,6 +3,7 @@
 package daemon_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -134,7 +135,7 @@ func (s *saving) killed(while time.Duration, args ...string) (ended bool) {
 		return true
 	case <-time.After(time.Duration(s.rng.Int64N(int64(while)))):
 	}
-	if err := cmd.Process.Kill(); err != nil && cmd.ProcessState == nil {
+	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.t.Fatal(err)
 	}
 	return <-done == nil

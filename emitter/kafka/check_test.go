@@ -62,9 +62,13 @@ func wantFinding(t *testing.T, all []doctor.Finding, level doctor.Level, subject
 // wantNothingWrong fails if there is any finding but ok.
 func wantNothingWrong(t *testing.T, all []doctor.Finding) {
 	t.Helper()
-	if len(all) == 0 || slices.ContainsFunc(all, func(f doctor.Finding) bool { return f.Level != doctor.OK }) {
+	if !nothingWrong(all) {
 		t.Errorf("something is wrong:\n%s", listed(all))
 	}
+}
+
+func nothingWrong(all []doctor.Finding) bool {
+	return len(all) > 0 && !slices.ContainsFunc(all, func(f doctor.Finding) bool { return f.Level != doctor.OK })
 }
 
 func listed(all []doctor.Finding) string {
