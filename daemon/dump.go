@@ -173,6 +173,15 @@ func (a *app) dump(ctx context.Context, t *target, f *replayFlags) error {
 		if err != nil {
 			return err
 		}
+		for e, err := range p.db.Store().Entries(ctx, o.To, o.To) {
+			if err != nil {
+				return err
+			}
+			if by := replay.NoBatch(&e); by != "" {
+				fmt.Fprintf(a.err, "txid %d is no batch, and neither read nor wrote anything: %s\n", o.To, by)
+				return d.end(a)
+			}
+		}
 		if err := replay.Input(ctx, t.pipeline, o, d.record); err != nil {
 			return replayError(err)
 		}

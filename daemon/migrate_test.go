@@ -21,6 +21,7 @@ func migrationPipeline(batch int, parts ...string) string {
 		"kept":   "    steps:\n      - filter: amount % 3 != 0\n      - group_by: [user]\n      - aggregate: {n: count(), mean: avg(amount)}\n",
 		"hourly": "    steps:\n      - window: {tumbling: 1h}\n      - group_by: [user]\n      - aggregate: {n: count(), most: max(amount)}\n",
 	}
+	streams["by_hour"] = streams["hourly"]
 	s := fmt.Sprintf(`pipeline: orders
 batch: {max_records: %d}
 sources:
@@ -103,6 +104,41 @@ func TestBackfilledIsAsFromTheStart(t *testing.T) {
 			if want := command(t, 0, "query", file, state, "--data", fresh, "--format", "csv"); got != want {
 				t.Errorf("seed %d, state %s: backfilled\n%s\nfrom the start\n%s", seed, state, got, want)
 			}
+		}
+	}
+}
+
+// A windowed state that has been given another name goes on with its open windows: it ends as the undisturbed one does.
+func TestRenamedWindowsGoOn(t *testing.T) {
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(20261202, seed))
+		dir := t.TempDir()
+		file := filepath.Join(dir, "orders.yaml")
+		run := func(data string, parts ...string) {
+			t.Helper()
+			writeFile(t, file, migrationPipeline(1+rng.IntN(40), parts...))
+			command(t, 0, "run", file, "--data", data, "--until", "caught-up", "--listen", "off", "--log-level", "error")
+		}
+		moved, fresh := filepath.Join(dir, "moved"), filepath.Join(dir, "fresh")
+		appendOrders(t, dir, rng, 30+rng.IntN(60))
+		run(moved, "totals", "hourly")
+		rows := command(t, 0, "query", file, "hourly", "--data", moved, "--format", "csv")
+		if strings.Count(rows, "\n") < 20 {
+			t.Fatalf("seed %d: hardly a window is open:\n%s", seed, rows)
+		}
+		writeFile(t, file, migrationPipeline(10, "totals", "by_hour"))
+		command(t, 4, "run", file, "--data", moved, "--until", "caught-up", "--listen", "off", "--log-level", "error")
+		command(t, 0, "migrate", file, "--data", moved, "--rename", "hourly=by_hour")
+		if got := command(t, 0, "query", file, "by_hour", "--data", moved, "--format", "csv"); got != rows {
+			t.Errorf("seed %d: renamed\n%s\nbefore\n%s", seed, got, rows)
+		}
+		appendOrders(t, dir, rng, 30+rng.IntN(60))
+		run(moved, "totals", "by_hour")
+		command(t, 0, "replay", file, "--data", moved, "--verify")
+		run(fresh, "totals", "hourly")
+		got := command(t, 0, "query", file, "by_hour", "--data", moved, "--format", "csv")
+		if want := command(t, 0, "query", file, "hourly", "--data", fresh, "--format", "csv"); got != want || got == rows {
+			t.Errorf("seed %d: renamed\n%s\nundisturbed\n%s", seed, got, want)
 		}
 	}
 }

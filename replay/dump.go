@@ -126,11 +126,14 @@ type Written struct {
 }
 
 // Writes passes what batch o.To wrote to yield, by state and key: from the changes that were kept, or it runs the batches up to it
-// again as Verify does.
+// again as Verify does. Of what NoBatch names nothing is run or passed.
 func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write) error) (from Written, err error) {
 	r, e, err := oneBatch(ctx, p, o)
 	if err != nil {
 		return from, err
+	}
+	if NoBatch(e) != "" {
+		return from, nil
 	}
 	sets, ok, err := o.Store.Changes(ctx, e.Txid)
 	if err != nil {
@@ -204,6 +207,18 @@ func Writes(ctx context.Context, p *engine.Pipeline, o Options, yield func(Write
 		return from, err
 	}
 	return from, r.passWrites(ctx, sets, schemas, is, was, yield)
+}
+
+// NoBatch says which command made an entry that neither read nor wrote anything, such as "migrate (rename a=b)"; it is empty for a
+// batch, and for an import, whose rows are written as those of a batch are.
+func NoBatch(e *txstate.Entry) string {
+	switch {
+	case !e.Reset || e.Imported != "":
+		return ""
+	case len(e.Migrated) > 0:
+		return "migrate (" + strings.Join(e.Migrated, "; ") + ")"
+	}
+	return "reset"
 }
 
 // keptSchemas are those of the states that a batch of a plan has written, by the names that they had then: since then they may have

@@ -261,7 +261,9 @@ func (x *Executor) Open(ctx context.Context) (txstate.Snapshot, error) {
 		x.emitters = append(x.emitters, em)
 		x.pumps.Go(func() { x.pump(pump, em) })
 	}
-	x.warnUnlisted(snap.Positions)
+	if x.cfg.Tables == nil { // recorded batches list only the partitions that move in them
+		x.warnUnlisted(snap.Positions)
+	}
 	loaded := map[string]bool{}
 	for _, p := range snap.Positions {
 		if p.Partition == loadedMark(p.Source) {
