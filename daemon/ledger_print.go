@@ -90,6 +90,7 @@ var (
 		number("rejected", func(e *server.LedgerEntry) int64 { return e.Rejected }),
 		ledgerRanges,
 		words("states", statesText),
+		words("sinks", sinksText),
 		ledgerDigest,
 		words("plan", func(e *server.LedgerEntry) string { return e.Plan }),
 		words("build", func(e *server.LedgerEntry) string { return e.Build }),
@@ -121,6 +122,14 @@ func statesText(e *server.LedgerEntry) string {
 	all := make([]string, len(e.States))
 	for i, s := range e.States {
 		all[i] = fmt.Sprintf("%s:%d:%s", s.State, s.Writes, s.Digest)
+	}
+	return strings.Join(all, " ")
+}
+
+func sinksText(e *server.LedgerEntry) string {
+	all := make([]string, len(e.Sinks))
+	for i, s := range e.Sinks {
+		all[i] = fmt.Sprintf("%s:%d:%s", s.Sink, s.Records, s.Digest)
 	}
 	return strings.Join(all, " ")
 }
@@ -209,7 +218,7 @@ func (l *ledgerSheet) entry(e server.LedgerEntry) error {
 	}
 	for _, c := range ledgerWide {
 		switch c.name {
-		case "ranges", "states", "build":
+		case "ranges", "states", "sinks", "build":
 		case "digest":
 			put(c.name, "%s (of this batch and all before)", c.text(&e))
 		default:
@@ -243,6 +252,9 @@ func (l *ledgerSheet) entry(e server.LedgerEntry) error {
 	}
 	for _, s := range e.States {
 		put("state", "%s: %d writes, digest %s", s.State, s.Writes, s.Digest)
+	}
+	for _, s := range e.Sinks {
+		put("sink", "%s: %d records, digest %s (of these and all before)", s.Sink, s.Records, s.Digest)
 	}
 	return err
 }
@@ -303,7 +315,7 @@ type ledgerCSV struct {
 var ledgerCSVHead = []string{
 	"txid", "committed", "attempt", "source", "topic", "partition", "start", "end", "records", "input_digest", "chain", "kind",
 	"topic_id", "bytes", "event_time", "epoch", "attempts", "time", "seed", "batch_records", "batch_bytes", "filtered", "late", "future", "rejected",
-	"states", "plan", "build", "arch", "plan_seconds", "read_seconds", "process_seconds", "note",
+	"states", "plan", "build", "arch", "plan_seconds", "read_seconds", "process_seconds", "note", "sinks",
 }
 
 func (l *ledgerCSV) begin() error {
@@ -323,7 +335,7 @@ func (l *ledgerCSV) entry(e server.LedgerEntry) error {
 	rest := []string{
 		whole(int64(e.Epoch)), whole(int64(e.Attempts)), e.Time.UTC().Format(time.RFC3339Nano), e.Seed, whole(e.Records), whole(e.Bytes), filteredText(&e), whole(e.Late),
 		whole(e.Future), whole(e.Rejected), statesText(&e), e.Plan, e.Build, e.Arch, decimal(e.Took.Plan), decimal(e.Took.Read), decimal(e.Took.Process),
-		strings.TrimSpace(e.Imported + " " + strings.Join(e.Migrated, "; ")),
+		strings.TrimSpace(e.Imported + " " + strings.Join(e.Migrated, "; ")), sinksText(&e),
 	}
 	write := func(place, id []string) error {
 		row := append([]string{e.Txid.String(), e.Committed.UTC().Format(time.RFC3339Nano), e.Attempt}, place...)

@@ -1,9 +1,12 @@
 package pebblestate
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/enc"
@@ -14,11 +17,13 @@ import (
 // The first byte of a value tells its version, so that a later one can add fields and read both.
 const (
 	// What earlier builds wrote, which didn't count filtered rows:
-	entryVersion     = 1
+	plainVersion     = 1
 	importVersion    = 2 // of an entry that ends in Imported
 	migrationVersion = 3 // of an entry that ends in Migrated
-	// countedVersion is of an entry that ends in Imported, Migrated and Counts.Filtered.
+	// countedVersion is of an entry that ends in Imported, Migrated and Counts.Filtered, as they wrote it then.
 	countedVersion = 4
+	// entryVersion is of an entry that ends in Imported, Migrated, Counts.Filtered, Sinks and a checksum.
+	entryVersion = 5
 
 	positionVersion = 1
 	staticVersion   = 1
@@ -42,16 +47,8 @@ func readPartition(r *enc.Reader) batch.Partition {
 }
 
 func appendEntry(b []byte, e *txstate.Entry) []byte {
-	version := byte(entryVersion)
-	switch {
-	case e.Counts.Filtered != txstate.Uncounted:
-		version = countedVersion
-	case len(e.Migrated) > 0:
-		version = migrationVersion
-	case e.Imported != "":
-		version = importVersion
-	}
-	b = append(b, version)
+	begin := len(b)
+	b = append(b, entryVersion)
 	b = enc.AppendUvarint(b, uint64(e.Txid))
 	b = enc.AppendUvarint(b, uint64(e.Attempt.Epoch))
 	b = enc.AppendUvarint(b, uint64(e.Attempt.N))
@@ -110,33 +107,38 @@ func appendEntry(b []byte, e *txstate.Entry) []byte {
 		b = enc.AppendVarint(b, s.Rows)
 		b = enc.AppendUint64(b, s.Digest)
 	}
-	switch version {
-	case importVersion:
-		b = enc.AppendString(b, e.Imported)
-	case migrationVersion:
-		b = appendMigrated(b, e)
-	case countedVersion:
-		b = enc.AppendString(b, e.Imported)
-		b = appendMigrated(b, e)
-		b = enc.AppendVarint(b, e.Counts.Filtered)
-	}
-	return b
-}
-
-func appendMigrated(b []byte, e *txstate.Entry) []byte {
+	b = enc.AppendString(b, e.Imported)
 	b = enc.AppendUvarint(b, uint64(len(e.Migrated)))
 	for _, m := range e.Migrated {
 		b = enc.AppendString(b, m)
 	}
-	return b
+	b = enc.AppendVarint(b, e.Counts.Filtered)
+	b = enc.AppendUvarint(b, uint64(len(e.Sinks)))
+	for _, s := range e.Sinks {
+		b = enc.AppendString(b, s.Sink)
+		b = enc.AppendVarint(b, s.Records)
+		b = enc.AppendUint64(b, s.Chain)
+	}
+	return enc.AppendUint64(b, xxhash.Sum64(b[begin:]))
 }
+
+// checksumSize is the length of the checksum that an entry ends in. The chain covers what a batch was and did; the checksum all
+// that else is said of it, too.
+const checksumSize = 8
 
 func decodeEntry(b []byte) (txstate.Entry, error) {
 	var e txstate.Entry
 	r := enc.NewReader(b)
 	version := r.Byte()
-	if r.Err() == nil && (version < entryVersion || version > countedVersion) {
-		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d to %d are known", enc.ErrMalformed, version, entryVersion, countedVersion)
+	if r.Err() == nil && (version < plainVersion || version > entryVersion) {
+		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d to %d are known", enc.ErrMalformed, version, plainVersion, entryVersion)
+	}
+	if version == entryVersion {
+		end := len(b) - checksumSize
+		if end < 1 || binary.BigEndian.Uint64(b[end:]) != xxhash.Sum64(b[:end]) {
+			return e, fmt.Errorf("%w: the checksum of the ledger entry is wrong", enc.ErrMalformed)
+		}
+		r = enc.NewReader(b[1:end])
 	}
 	e.Txid = batch.Txid(r.Uvarint())
 	e.Attempt = batch.Attempt{Epoch: batch.Epoch(r.Uvarint()), N: r.Uint32()}
@@ -187,6 +189,13 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 		if e.Counts.Filtered = r.Varint(); r.Err() == nil && e.Counts.Filtered == txstate.Uncounted {
 			return e, fmt.Errorf("%w: a ledger entry of version %d without its count", enc.ErrMalformed, version)
 		}
+	case entryVersion:
+		e.Imported = r.String()
+		e.Migrated = readSlice(r, 1, r.String)
+		e.Counts.Filtered = r.Varint()
+		e.Sinks = readSlice(r, 10, func() txstate.SinkDigest {
+			return txstate.SinkDigest{Sink: r.String(), Records: r.Varint(), Chain: r.Uint64()}
+		})
 	}
 	return e, r.Done()
 }

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"pgregory.net/rapid"
 
 	"github.com/tridentd/tridentd/batch"
@@ -96,12 +98,10 @@ var (
 )
 
 func TestGolden(t *testing.T) {
-	golden(t, "entry", appendEntry(nil, &goldenEntry))
-	golden(t, "entry_reset", appendEntry(nil, &goldenReset))
-	golden(t, "entry_import", appendEntry(nil, &goldenImport))
-	counted := goldenEntry
-	counted.Counts.Filtered = 40
-	golden(t, "entry_counted", appendEntry(nil, &counted))
+	whole := goldenEntry
+	whole.Counts.Filtered = 40
+	whole.Sinks = []txstate.SinkDigest{{Sink: "out", Records: 70, Chain: 0x8182838485868788}}
+	golden(t, "entry", appendEntry(nil, &whole))
 	golden(t, "position", appendPosition(nil, &goldenPosition))
 	golden(t, "position_key", positionKey(goldenPartition))
 	golden(t, "ledger_key", txidKey(kindLedger, 300))
@@ -120,6 +120,62 @@ func TestGolden(t *testing.T) {
 	golden(t, "static_row_key", staticRowKey("air\x00lines", 2, 3, 4))
 	golden(t, "floor", floorMark{txid: 300, phase: closed}.encode())
 	golden(t, "format", format{Format: 1, Pipeline: "words", Shards: 256, Created: time.Unix(1_700_000_000, 0).UTC()}.encode())
+}
+
+// TestEarlierEntries reads what earlier builds have written, and what is written of that.
+func TestEarlierEntries(t *testing.T) {
+	counted, migrated := goldenEntry, goldenReset
+	counted.Counts.Filtered = 40
+	migrated.Migrated = []string{"accept", "drop c"}
+	v3 := readGolden(t, "entry_v1_reset")
+	v3[0] = migrationVersion
+	v3 = append(v3, "\x02\x06accept\x06drop c"...)
+	for _, c := range []struct {
+		name string
+		b    []byte
+		want txstate.Entry
+	}{
+		{"version 1", readGolden(t, "entry_v1"), goldenEntry},
+		{"version 1, a reset", readGolden(t, "entry_v1_reset"), goldenReset},
+		{"version 2", readGolden(t, "entry_v2"), goldenImport},
+		{"version 3", v3, migrated},
+		{"version 4", readGolden(t, "entry_v4"), counted},
+	} {
+		got, err := decodeEntry(c.b)
+		if err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v\n got %+v\nwant %+v", c.name, err, got, c.want)
+		}
+		if got, err = decodeEntry(appendEntry(nil, &got)); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s, written anew: %v\n got %+v\nwant %+v", c.name, err, got, c.want)
+		}
+	}
+}
+
+func readGolden(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := hex.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestFlippedEntries turns over each bit of an entry.
+func TestFlippedEntries(t *testing.T) {
+	e := goldenEntry
+	e.Sinks = []txstate.SinkDigest{{Sink: "out", Records: 70, Chain: 1}}
+	b := appendEntry(nil, &e)
+	for i := range 8 * len(b) {
+		b[i/8] ^= 1 << (i % 8)
+		if got, err := decodeEntry(b); !errors.Is(err, enc.ErrMalformed) {
+			t.Errorf("bit %d turned over is read as %+v, %v", i, got, err)
+		}
+		b[i/8] ^= 1 << (i % 8)
+	}
 }
 
 func TestEntryRoundTrip(t *testing.T) {
@@ -156,7 +212,7 @@ func TestPositionRoundTrip(t *testing.T) {
 
 func TestUnknownVersions(t *testing.T) {
 	e := appendEntry(nil, &goldenEntry)
-	e[0] = countedVersion + 1
+	e[0] = entryVersion + 1
 	p := appendPosition(nil, &goldenPosition)
 	p[0] = positionVersion + 1
 	_, eerr := decodeEntry(e)
@@ -174,6 +230,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(appendStatic(nil, &StaticTable{Parts: []StaticPart{{Partition: goldenPartition, Fields: []string{"a"}}}}))
 	f.Add(floorMark{txid: 3}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if n := len(b) - checksumSize; n > 0 && b[0] == entryVersion { // its bytes are to get past the checksum
+			b = enc.AppendUint64(slices.Clone(b[:n]), xxhash.Sum64(b[:n]))
+		}
 		if e, err := decodeEntry(b); err == nil {
 			if got, err := decodeEntry(appendEntry(nil, &e)); err != nil || !reflect.DeepEqual(got, e) {
 				t.Errorf("%+v came back as %+v, %v", e, got, err)

@@ -1,6 +1,7 @@
 package pebblestate
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -165,6 +166,9 @@ func (s store) Entries(ctx context.Context, from, to batch.Txid) iter.Seq2[txsta
 		}
 		for it.First(); it.Valid(); it.Next() {
 			e, err := decodeEntry(it.Value())
+			if err == nil && !bytes.Equal(it.Key(), txidKey(kindLedger, e.Txid)) {
+				err = fmt.Errorf("it is that of txid %d", e.Txid)
+			}
 			if err != nil {
 				err = s.db.garbled(fmt.Sprintf("the ledger entry with key %x", it.Key()), err)
 			} else {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tridentd/tridentd/batch"
@@ -34,6 +35,23 @@ func openUnderTest(t *testing.T, o Options) txstatetest.Store {
 
 func TestStore(t *testing.T) {
 	txstatetest.Run(t, func(t *testing.T) txstatetest.Store { return openUnderTest(t, testOptions(vfs.NewMem())) })
+}
+
+// TestEntryOfAnother: an entry that lies where another one belongs isn't taken for that.
+func TestEntryOfAnother(t *testing.T) {
+	db := mustOpen(t, testOptions(vfs.NewMem()))
+	defer mustClose(t, db)
+	mustCommit(t, db, commitOf(1))
+	other := commitOf(2).Entry
+	if err := db.pebble.Set(txidKey(kindLedger, 1), appendEntry(nil, &other), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	mustCommit(t, db, commitOf(2)) // readers see what was there with the last commit
+	var got error
+	for _, err := range db.Store().Entries(t.Context(), 1, 1) {
+		got = err
+	}
+	wantCode(t, got, batch.CodeStoreDamaged, "that of txid 2")
 }
 
 func TestTrimLedger(t *testing.T) {

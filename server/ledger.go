@@ -32,6 +32,7 @@ type LedgerEntry struct {
 	Watermarks []LedgerWatermark `json:"watermarks,omitempty"` // that the batch left
 	Statics    []LedgerStatic    `json:"statics,omitempty"`    // contents of static tables that it was the first to use
 	States     []LedgerState     `json:"states"`
+	Sinks      []LedgerSink      `json:"sinks,omitempty"` // that the batch had records for
 	Chain      string            `json:"chain"`
 	Reset      bool              `json:"reset,omitempty"`    // made by offsets reset or import
 	Imported   string            `json:"imported,omitempty"` // where from, by offsets import
@@ -96,6 +97,13 @@ type LedgerState struct {
 	Digest string `json:"digest"`
 }
 
+// LedgerSink is what the batch had for one sink. Digest is of that and of all that the sink was given before.
+type LedgerSink struct {
+	Sink    string `json:"sink"`
+	Records int64  `json:"records"`
+	Digest  string `json:"digest"`
+}
+
 // LedgerEntryOf converts an entry.
 func LedgerEntryOf(e *txstate.Entry) LedgerEntry {
 	out := LedgerEntry{
@@ -127,6 +135,9 @@ func LedgerEntryOf(e *txstate.Entry) LedgerEntry {
 	}
 	for _, s := range e.Statics {
 		out.Statics = append(out.Statics, LedgerStatic{s.Name, s.Rows, hex(s.Digest)})
+	}
+	for _, s := range e.Sinks {
+		out.Sinks = append(out.Sinks, LedgerSink{s.Sink, s.Records, hex(s.Chain)})
 	}
 	for i, s := range e.States {
 		out.States[i] = LedgerState{State: s.State, Writes: s.Writes, Digest: hex(s.Digest)}

@@ -62,6 +62,7 @@ func (e *Entry) Clone() Entry {
 	c.Watermarks = slices.Clone(e.Watermarks)
 	c.States = slices.Clone(e.States)
 	c.Statics = slices.Clone(e.Statics)
+	c.Sinks = slices.Clone(e.Sinks)
 	c.Migrated = slices.Clone(e.Migrated)
 	return c
 }

@@ -32,6 +32,15 @@ type StateDigest struct {
 	Digest uint64 // over the logical change: (key, combined delta) in shard and key order
 }
 
+// SinkDigest is what one batch had for one sink.
+type SinkDigest struct {
+	Sink    string
+	Records int64
+	// Chain is the digest of the records and of all that the sink was given before: what its target holds once it has committed
+	// the batch.
+	Chain uint64
+}
+
 // StaticVersion records that a batch began to use a (new) content of a static table.
 type StaticVersion struct {
 	Name   string
@@ -90,6 +99,7 @@ type Entry struct {
 	Counts   Counts
 	States   []StateDigest // by name; states without a write are left out
 	Statics  []StaticVersion
+	Sinks    []SinkDigest // by name; those that the batch had nothing for are left out
 	// Chain is the digest of this batch's digests and the chain of the batch before.
 	Chain     uint64
 	Build     string // build id, GOARCH and its level: "… amd64 v1"

@@ -36,6 +36,11 @@ func (x *Executor) entryOf(f *flight) *txstate.Entry {
 	for i, r := range b.Ranges {
 		e.Ranges = append(e.Ranges, txstate.RangeEntry{Range: r, Input: f.results[i].input, EventTime: f.times.partTime(r.Partition)})
 	}
+	for i, out := range f.outputs {
+		if out != nil {
+			e.Sinks = append(e.Sinks, txstate.SinkDigest{Sink: x.plan.Sinks[i].Name, Records: out.Count, Chain: out.Chain})
+		}
+	}
 	for _, c := range f.contents {
 		e.Statics = append(e.Statics, txstate.StaticVersion{Name: c.table.Name, Rows: rowsOf(&c.table), Digest: c.table.Digest})
 	}

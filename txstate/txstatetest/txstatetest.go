@@ -79,6 +79,7 @@ func EntryGen(txid batch.Txid, epoch batch.Epoch) *rapid.Generator[txstate.Entry
 			},
 			States:    rapid.SliceOfN(rapid.Custom(drawStateDigest), 1, 3).Draw(t, "states"),
 			Statics:   rapid.SliceOfN(rapid.Custom(drawStatic), 1, 3).Draw(t, "statics"),
+			Sinks:     rapid.SliceOfN(rapid.Custom(drawSink), 1, 3).Draw(t, "sinks"),
 			Chain:     rapid.Uint64().Draw(t, "chain"),
 			Build:     rapid.String().Draw(t, "build"),
 			Plan:      rapid.Uint64().Draw(t, "plan"),
@@ -153,6 +154,10 @@ func drawStateDigest(t *rapid.T) txstate.StateDigest {
 
 func drawStatic(t *rapid.T) txstate.StaticVersion {
 	return txstate.StaticVersion{Name: rapid.String().Draw(t, "name"), Rows: rapid.Int64().Draw(t, "rows"), Digest: rapid.Uint64().Draw(t, "digest")}
+}
+
+func drawSink(t *rapid.T) txstate.SinkDigest {
+	return txstate.SinkDigest{Sink: rapid.String().Draw(t, "sink"), Records: rapid.Int64().Draw(t, "records"), Chain: rapid.Uint64().Draw(t, "given")}
 }
 
 func load(t *testing.T, s Store) txstate.Snapshot {
