@@ -205,7 +205,7 @@ func querySnapshot(ctx context.Context, snap *pebblestate.Snapshot, name string,
 	if err != nil {
 		return err
 	}
-	if _, err := query.Prefix(schema, keys); err != nil {
+	if _, err := query.Prefixes(schema, keys); err != nil {
 		return err
 	}
 	if err := w.Begin(snap.Txid(), query.Columns(schema)); err != nil {

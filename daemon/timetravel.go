@@ -261,7 +261,7 @@ func (p *past) query(ctx context.Context, snap *pebblestate.Snapshot, name strin
 	if err != nil {
 		return err
 	}
-	if _, err := query.Prefix(schema, keys); err != nil {
+	if _, err := query.Prefixes(schema, keys); err != nil {
 		return err
 	}
 	return w.Begin(snap.Txid(), query.Columns(schema))

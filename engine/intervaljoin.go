@@ -79,7 +79,7 @@ func joinWithin[K comparable, A, B, R any](j intervalJoin[A, B, R], a Stream[A],
 	wireB, errB := value.WireOf[B]()
 	switch {
 	case b.p != p:
-		p.errorf("%s: streams of two pipelines, %s and %s", j.kind, p.name, b.p.name)
+		p.strange(j.kind, b.p)
 		return out
 	case !a.timed || !b.timed:
 		p.errorf("%s: a stream has no event time; give each source EventTime, or join within a batch: BatchJoin and its like", j.kind)

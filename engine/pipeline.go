@@ -151,6 +151,20 @@ func (p *Pipeline) errorf(format string, args ...any) {
 	p.errs = append(p.errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", fmt.Errorf(format, args...), ""))
 }
 
+// strange refuses a stream of another pipeline.
+func (p *Pipeline) strange(what string, other *Pipeline) {
+	if p.outer == nil && other.outer == nil {
+		p.errorf("%s: streams of two pipelines, %s and %s", what, p.name, other.name)
+		return
+	}
+	err := fmt.Errorf("%s: streams of two queries", what)
+	if p.outer == nil || other.outer == nil {
+		err = fmt.Errorf("%s: a query's stream and one of its pipeline", what)
+	}
+	p.errs = append(p.errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", err,
+		"a call reads what is kept: keep the other stream in a state, and read that by StateQuery or Lookup"))
+}
+
 var namePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
 func (p *Pipeline) checkName(what, name string) {

@@ -184,6 +184,23 @@ func TestQueryErrors(t *testing.T) {
 				return engine.Map(q, func(chan int) string { return "" })
 			})
 		}, "query q: arguments: "},
+		{"a join with a stream of the pipeline", func(p *engine.Pipeline) {
+			other := words(p, "other")
+			engine.Query(p, "q", func(q engine.Stream[args]) engine.Stream[string] {
+				return engine.BatchJoin(engine.Map(q, func(a args) string { return a.K }), other, initial, initial, sum)
+			})
+		}, "query q: join: a query's stream and one of its pipeline"},
+		{"a stream of the pipeline merged with it", func(p *engine.Pipeline) {
+			other := words(p, "other")
+			engine.Query(p, "q", func(q engine.Stream[args]) engine.Stream[string] {
+				return engine.Merge(other, engine.Map(q, func(a args) string { return a.K }))
+			})
+		}, "Merge: a query's stream and one of its pipeline"},
+		{"streams of two queries", func(p *engine.Pipeline) {
+			var kept engine.Stream[args]
+			engine.Query(p, "q", func(q engine.Stream[args]) engine.Stream[args] { kept = q; return q })
+			engine.Query(p, "r", func(q engine.Stream[args]) engine.Stream[args] { return engine.Merge(q, kept) })
+		}, "query r: Merge: streams of two queries"},
 		{"event time", func(p *engine.Pipeline) {
 			engine.Query(p, "q", func(q engine.Stream[args]) engine.Stream[args] {
 				return q.EventTime(func(args) time.Time { return time.Time{} }, 0)

@@ -88,7 +88,7 @@ func (s *Side[K, T]) attach(r *reduction, index int) {
 	wire, err := value.WireOf[T]()
 	switch {
 	case s.g.s.p != p:
-		p.errorf("%s: streams of two pipelines, %s and %s", r.what, p.name, s.g.s.p.name)
+		p.strange(r.what, s.g.s.p)
 		return
 	case s.g.windows != nil:
 		p.errorf("%s: its streams come together within a batch, and can't be windowed", r.what)

@@ -174,7 +174,7 @@ func Merge[T any](first Stream[T], others ...Stream[T]) Stream[T] {
 	first.to(forward)
 	for _, s := range others {
 		if s.p != first.p {
-			first.p.errorf("Merge: streams of two pipelines, %s and %s", first.p.name, s.p.name)
+			first.p.strange("Merge", s.p)
 			continue
 		}
 		out.timed = out.timed && s.timed

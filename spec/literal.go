@@ -1,10 +1,11 @@
 package spec
 
 import (
+	"encoding/json"
 	"strconv"
-	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/tridentd/tridentd/internal/value"
 )
@@ -108,7 +109,11 @@ func (p *treeParser) literal(y ast.Node, keyAt pos) *Literal {
 	case *ast.BoolNode:
 		l.Kind, l.Text = LiteralBool, strconv.FormatBool(t.Value)
 	case *ast.IntegerNode, *ast.FloatNode:
-		l.number(y.GetToken().Value)
+		l.scalar(y.GetToken().Value)
+	case *ast.StringNode:
+		if l.Kind, l.Text = LiteralText, t.Value; t.Token.Type == token.StringType { // without quotes
+			l.scalar(t.Value) // 1e3 is a string to the YAML library
+		}
 	case *ast.LiteralNode:
 		l.Kind, l.Text = LiteralText, t.Value.Value
 	case *ast.SequenceNode:
@@ -140,13 +145,11 @@ func (p *treeParser) literal(y ast.Node, keyAt pos) *Literal {
 	return l
 }
 
-// number takes what YAML holds to be a number: one that JSON doesn't know as such (0x1f, 1_000, +1, 007) is a text.
-func (l *Literal) number(text string) {
-	l.Text, l.Kind = text, LiteralText
-	digits := strings.TrimPrefix(text, "-")
-	plain := digits != "" && !strings.ContainsFunc(digits, func(r rune) bool { return !strings.ContainsRune("0123456789.eE+-", r) })
-	if _, err := strconv.ParseFloat(text, 64); err == nil && plain && digits[0] != '.' && digits[0] != '+' && !strings.HasSuffix(digits, ".") &&
-		(digits[0] != '0' || len(digits) == 1 || !('0' <= digits[1] && digits[1] <= '9')) {
+// scalar takes what stands without quotes: a number if it is one in JSON, so that a record means what it means in a file of records, and
+// otherwise a text, whatever YAML holds it to be (0x1f, 1_000, +1, 007).
+func (l *Literal) scalar(text string) {
+	l.Kind, l.Text = LiteralText, text
+	if text != "" && (text[0] == '-' || '0' <= text[0] && text[0] <= '9') && json.Valid([]byte(text)) {
 		l.Kind = LiteralNumber
 	}
 }

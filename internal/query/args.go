@@ -36,7 +36,7 @@ func ParseArgs(params []state.Column, words []string) ([]Arg, error) {
 	return args, nil
 }
 
-// ArgsJSON makes a JSON object of arguments as a query takes them. Values are written as keys are: see Prefix. Those that aren't
+// ArgsJSON makes a JSON object of arguments as a query takes them. Values are written as keys are: see Prefixes. Those that aren't
 // given are left out.
 func ArgsJSON(params []state.Column, args []Arg) ([]byte, error) {
 	b := []byte{'{'}
@@ -78,7 +78,7 @@ func argJSON(typ, text string) ([]byte, error) {
 		err := json.Compact(&b, []byte(text))
 		return b.Bytes(), err
 	}
-	v, err := parse(typ, text)
+	v, err := parseAs(typ, text)
 	if err != nil {
 		return nil, err
 	}

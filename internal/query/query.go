@@ -4,18 +4,14 @@ package query
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tridentd/tridentd/agg"
 	"github.com/tridentd/tridentd/batch"
-	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/names"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
@@ -57,20 +53,22 @@ func Columns(s state.Schema) []state.Column {
 // Rows passes the rows whose leading key columns equal keys (all rows if there are none) to emit, in key order. The
 // row may be used until emit returns.
 func Rows(ctx context.Context, snap *pebblestate.Snapshot, s state.Schema, keys []string, emit func(row []value.Value) error) error {
-	prefix, err := Prefix(s, keys)
+	prefixes, err := Prefixes(s, keys)
 	if err != nil {
 		return err
 	}
 	var row []value.Value
-	for r, err := range snap.Scan(ctx, s.Name, prefix, successor(prefix)) {
-		if err != nil {
-			return err
-		}
-		if row, err = Decode(row[:0], s, r.Key, r.Value); err != nil {
-			return err
-		}
-		if err := emit(row); err != nil {
-			return err
+	for _, prefix := range prefixes {
+		for r, err := range snap.Scan(ctx, s.Name, prefix, successor(prefix)) {
+			if err != nil {
+				return err
+			}
+			if row, err = Decode(row[:0], s, r.Key, r.Value); err != nil {
+				return err
+			}
+			if err := emit(row); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -135,89 +133,4 @@ func decode(row []value.Value, s state.Schema, key, val []byte) ([]value.Value, 
 		row, val = append(row, v), rest
 	}
 	return row, nil
-}
-
-// Prefix encodes the leading columns of a key, given as text. The word null stands for a null in every column
-// but a string's.
-func Prefix(s state.Schema, keys []string) ([]byte, error) {
-	if len(keys) > len(s.Key) {
-		return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "query",
-			fmt.Errorf("%d key values for state %s, whose key has %d columns", len(keys), s.Name, len(s.Key)), "")
-	}
-	var b []byte
-	for i, text := range keys {
-		v, err := parse(s.Key[i].Type, text)
-		if err != nil {
-			return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "query",
-				fmt.Errorf("key column %s of state %s: %w", s.Key[i].Name, s.Name, err), "")
-		}
-		b = value.AppendKey(b, v)
-	}
-	return b, nil
-}
-
-func parse(typ, text string) (value.Value, error) {
-	if typ != "string" && text == "null" {
-		return value.NullValue(), nil
-	}
-	switch typ {
-	case "string":
-		return value.StringOf(text), nil
-	case "int":
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return value.Value{}, fmt.Errorf("%q is not an integer", text)
-		}
-		return value.IntOf(n), nil
-	case "float":
-		f, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return value.Value{}, fmt.Errorf("%q is not a number", text)
-		}
-		return value.FloatOf(f), nil
-	case "decimal":
-		d, err := decimal.Parse(text)
-		if err != nil {
-			return value.Value{}, err
-		}
-		return value.DecimalOf(d), nil
-	case "bool":
-		v, err := strconv.ParseBool(text)
-		if err != nil {
-			return value.Value{}, fmt.Errorf("%q is neither true nor false", text)
-		}
-		return value.BoolOf(v), nil
-	case "timestamp":
-		t, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil {
-			return value.Value{}, fmt.Errorf("%q is not a time like 2006-01-02T15:04:05Z", text)
-		}
-		return value.TimeOf(t.UnixNano()), nil
-	case "bytes":
-		v, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return value.Value{}, fmt.Errorf("%q is not base64", text)
-		}
-		return value.BytesOf(v), nil
-	case "any": // undeclared JSON: the text decides
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			return value.IntOf(n), nil
-		}
-		if v, err := strconv.ParseBool(text); err == nil {
-			return value.BoolOf(v), nil
-		}
-		return value.StringOf(text), nil
-	}
-	return value.Value{}, fmt.Errorf("a %s can't be looked up by text", typ)
-}
-
-// successor is the least key above all that begin with prefix; nil if there is none.
-func successor(prefix []byte) []byte {
-	s := append([]byte(nil), prefix...)
-	for i := len(s) - 1; i >= 0; i-- {
-		if s[i]++; s[i] != 0 {
-			return s[:i+1]
-		}
-	}
-	return nil
 }

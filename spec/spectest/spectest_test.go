@@ -326,3 +326,33 @@ tests:
 		}
 	}
 }
+
+// TestNumbersAreJSON: what is a number in a file of records is the same number in a test; what stands in quotes, or is none to JSON, is a text.
+func TestNumbersAreJSON(t *testing.T) {
+	const pipeline = `pipeline: kinds
+sources:
+  v:
+    file: {paths: [nowhere.jsonl]}
+    decode: json
+streams:
+  kinds:
+    from: v
+    steps:
+      - aggregate: {u: collect(u)}
+`
+	const tests = `tests:
+  - name: kinds
+    batches:
+      - records:
+          v: [{u: 15e2}, {u: -1E+3}, {u: 1.5e3}, {u: "1e3"}, {u: 0x1f}, {u: 1_000}, {u: +1}, {u: 007}, {u: 1e}, {u: -}, {u: 1e308}]
+        expect: {states: {kinds: [{u: [1500, -1000, 1500, "1e3", "0x1f", "1_000", "+1", "007", "1e", "-", 1e308]}]}}
+`
+	p, all, err := load(t, "kinds_test.yaml", map[string]string{"kinds.yaml": pipeline, "kinds_test.yaml": tests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := spectest.RunTest(t.Context(), p, all[0], spectest.Options{})
+	if err != nil || len(out.Failures) > 0 {
+		t.Errorf("%v, %s", err, strings.Join(out.Failures, "\n"))
+	}
+}
