@@ -103,7 +103,7 @@ func (c *checker) tableEnd(out *output, st *stepDecl, e *env, direct bool) *tabl
 			typ = expr.Any
 		}
 		for _, f := range x.e.Fields() {
-			t.byRecord = t.byRecord && (isMeta(f) || e.src.out == nil && (f == "key" && e.src.decl.decode.kind != "json" && e.src.decl.decode.kind != "csv"))
+			t.byRecord = t.byRecord && (isMeta(f) || e.src.out == nil && f == "key" && e.src.decl.decode.plain())
 		}
 		switch {
 		case fresh:

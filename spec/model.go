@@ -48,6 +48,9 @@ type typeDecl struct {
 	kind vec.Kind
 }
 
+// plain tells of records whose value is a single field, for which null is a value like others.
+func (d *decodeDecl) plain() bool { return d.kind == "string" || d.kind == "bytes" }
+
 func (d *decodeDecl) typeOf(name string) (vec.Kind, bool) {
 	for _, t := range d.types {
 		if t.name == name {

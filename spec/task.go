@@ -98,7 +98,7 @@ func newTask(s *source) *task {
 			t.rowsToo = true
 		}
 	}
-	if s.decl != nil && s.decl.decode.kind != "json" && s.decl.decode.kind != "csv" {
+	if s.decl != nil && s.decl.decode.plain() {
 		t.removes = false // null is a value like others, and the tables take the row
 	}
 	return t
