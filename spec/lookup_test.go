@@ -3,6 +3,8 @@ package spec_test
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -208,3 +210,44 @@ streams:
 }
 
 type landRow struct{ Land codec.Null[string] }
+
+// TestTombstonesOfDocuments: a record without a value removes its row whatever values are decoded from.
+func TestTombstonesOfDocuments(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"x.avsc":  `{"type":"record","name":"X","fields":[{"name":"id","type":"string"}]}`,
+		"x.proto": `syntax = "proto3"; message X { string id = 1; }`,
+	} { // order: each by itself
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for decode, value := range map[string]string{
+		"json":                     `{"id": "x"}`,
+		"{avro: {schema: x.avsc}}": "\x02x",
+		"{protobuf: {schema: x.proto, message: X}}": "\x0a\x01x",
+	} { // order: each by itself
+		p, err := spec.Parse("p.yaml", fmt.Appendf(nil, `
+pipeline: p
+sources:
+  xs: {kafka: {brokers: ["127.0.0.1:1"], topics: [xs]}, decode: %s}
+states:
+  last: {latest: {from: xs, key: string(_key), fields: [id]}}
+`, decode), spec.Options{Dir: dir})
+		if err != nil {
+			t.Fatal(decode, err)
+		}
+		pl, err := p.Plan()
+		if err != nil {
+			t.Fatal(decode, err)
+		}
+		has := func(key string) string {
+			return enginetest.Record(batch.Record{Key: []byte(key), Value: []byte(value)})
+		}
+		none := func(key string) string { return enginetest.Record(batch.Record{Key: []byte(key)}) }
+		r := enginetest.Run(t, engine.Wrap(pl), enginetest.Input{"xs": {has("a"), has("b"), has("c"), none("a")}}, enginetest.Input{"xs": {none("b")}})
+		if rows := enginetest.State[string, struct{ ID string }](r, "last"); len(rows) != 1 || rows["c"].ID != "x" {
+			t.Errorf("%s: rows %v, want that of c alone", decode, rows)
+		}
+	}
+}
