@@ -231,8 +231,11 @@ func TestTombstonesOfDocuments(t *testing.T) {
 pipeline: p
 sources:
   xs: {kafka: {brokers: ["127.0.0.1:1"], topics: [xs]}, decode: %s}
+  ys: {kafka: {brokers: ["127.0.0.1:1"], topics: [ys]}, decode: string}
 states:
   last: {latest: {from: xs, key: string(_key), fields: [id]}}
+streams:
+  n: {from: ys, steps: [{aggregate: {n: count()}}]}
 `, decode), spec.Options{Dir: dir})
 		if err != nil {
 			t.Fatal(decode, err)
