@@ -144,8 +144,8 @@ func (x *Executor) idleDue() time.Time {
 }
 
 // heldBack returns, for each source, the least of the largest event times seen in its partitions before any of the quiet ones is
-// idle, then once the first is, and so on; txstate.NoTime where a partition has shown none, the greatest int64 where no
-// partition is left.
+// idle, then once the first is, and so on; once all are, the largest of all. It is txstate.NoTime where a partition has shown none,
+// the greatest int64 where no partition takes part.
 func (x *Executor) heldBack(all []quiet) map[int][]int64 {
 	order := map[int][]batch.Partition{}
 	left := map[int]int64{}
@@ -177,10 +177,11 @@ func (x *Executor) heldBack(all []quiet) map[int][]int64 {
 	held := map[int][]int64{}
 	for i, parts := range order { // order: each source by itself
 		least, ok := left[i]
+		steps := []int64{least}
 		if !ok {
 			least = math.MaxInt64
+			steps[0] = x.times.most(parts)
 		}
-		steps := []int64{least}
 		for _, p := range slices.Backward(parts) {
 			least = min(least, shown(p))
 			steps = append(steps, least)

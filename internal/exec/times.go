@@ -2,6 +2,7 @@ package exec
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -33,7 +34,8 @@ func newTimes(p *plan.Plan) *times {
 
 // next returns what batch b leaves, whose ranges brought the event times of seen (same order as b.Ranges). A
 // source's watermark is the least, over its partitions that are not idle, of the largest event time seen less
-// the lateness; it never falls. A partition that joined and has shown no time yet holds it where it is.
+// the lateness; it never falls. A partition that joined and has shown no time yet holds it where it is. Once all are idle it is the
+// largest time of all: as it would be if they had become idle one after the other, the last to speak last.
 func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 	timed := map[string]int{}
 	for i, s := range p.Sources {
@@ -62,13 +64,21 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 	for _, q := range b.Idle {
 		idle[q] = true
 	}
-	least := make(map[int]int64, len(timed))
-	for q, et := range n.parts { // order: a minimum
+	least, most := make(map[int]int64, len(timed)), make(map[int]int64, len(timed))
+	for q, et := range n.parts { // order: a minimum and a maximum
+		i := timed[q.Source]
+		if m, ok := most[i]; !ok || et > m {
+			most[i] = et
+		}
 		if idle[q] {
 			continue
 		}
-		i := timed[q.Source]
 		if m, ok := least[i]; !ok || et < m {
+			least[i] = et
+		}
+	}
+	for i, et := range most { // order: each source by itself
+		if _, held := least[i]; !held {
 			least[i] = et
 		}
 	}
@@ -81,6 +91,17 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 		}
 	}
 	return n
+}
+
+// most is the largest event time that one of the partitions has shown; the greatest int64 if none of them takes part.
+func (t *times) most(parts []batch.Partition) int64 {
+	most, found := int64(math.MaxInt64), false
+	for _, p := range parts {
+		if et, ok := t.parts[p]; ok && (!found || et > most) {
+			most, found = et, true
+		}
+	}
+	return most
 }
 
 // take sets the watermarks that a batch left.
