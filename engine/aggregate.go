@@ -11,6 +11,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/windowop"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 	"github.com/tridentd/tridentd/window"
@@ -20,7 +21,7 @@ import (
 // sent on: see Updates and Closed.
 func Aggregate[K comparable, T any](g Grouped[K, T], name string, a agg.Aggregation[T]) *State[K] {
 	p := g.s.p
-	s := &State[K]{stateRows: stateRows{p: p, name: name, sources: g.s.sources, trail: g.s.trail}, key: g.codec}
+	s := &State[K]{stateRows: stateRows{p: p, name: name, sources: g.s.sources, timed: g.s.timed, trail: g.s.trail}, key: g.codec}
 	if g.windows != nil && g.windows.late.from == nil {
 		g.windows.late.from = &s.stateRows
 	}
@@ -84,7 +85,7 @@ func (g Grouped[K, T]) exchange(name string, a agg.Aggregation[T], e *plan.Excha
 	index := len(p.exchanges)
 	p.exchanges = append(p.exchanges, e)
 	g.s.to(func(b *builder) push[T] {
-		c := &combine[K, T]{g: g, name: name, index: index, table: a.NewTable(), slots: map[groupKey[K]]int32{}, careful: b.careful, p: p}
+		c := &combine[K, T]{g: g, name: name, index: index, table: a.NewTable(), slots: map[groupKey[K]]int32{}, careful: b.careful, p: p, timed: timedDeltas(e)}
 		if w := g.windows; w != nil && w.late.n != nil && w.late.from.exchange == e {
 			c.late = w.late.n.build(b)
 		}
@@ -122,6 +123,9 @@ type combine[K comparable, T any] struct {
 	live  []bool // by slot: a value has been added; false after a failure only
 	cells []byte
 
+	timed  bool    // deltas begin with times
+	latest []int64 // by slot, if they do: the latest event time of its values
+
 	// With windows.
 	mark   int64   // the watermark by which rows are late
 	late   push[T] // takes late rows; nil: they are turned away
@@ -138,7 +142,7 @@ func (c *combine[K, T]) spread() bool {
 func (c *combine[K, T]) reset(rc *rec) {
 	c.table.Reset()
 	clear(c.slots)
-	c.keys, c.ends, c.live = c.keys[:0], c.ends[:0], c.live[:0]
+	c.keys, c.ends, c.live, c.latest = c.keys[:0], c.ends[:0], c.live[:0], c.latest[:0]
 	if c.g.windows != nil {
 		c.mark = c.g.windows.mark(rc.tc, c.timeSources())
 	}
@@ -176,9 +180,16 @@ func (c *combine[K, T]) put(rc *rec, start int64, v T) bool {
 		slot = int32(c.table.New())
 		c.slots[k] = slot
 		c.keys, c.ends, c.live = keys, append(c.ends, len(keys)), append(c.live, false)
+		if c.timed {
+			c.latest = append(c.latest, txstate.NoTime)
+		}
 	}
 	if c.careful {
-		return c.addCarefully(rc, k, slot, v)
+		ok := c.addCarefully(rc, k, slot, v)
+		if ok && c.timed {
+			c.latest[slot] = max(c.latest[slot], rc.time)
+		}
+		return ok
 	}
 	if err := c.table.Add(int(slot), v); err != nil {
 		if isBadRecord(err) && rc.tc.OnBad == plan.Skip {
@@ -188,6 +199,9 @@ func (c *combine[K, T]) put(rc *rec, start int64, v T) bool {
 		return false
 	}
 	c.live[slot] = true
+	if c.timed {
+		c.latest[slot] = max(c.latest[slot], rc.time)
+	}
 	return true
 }
 
@@ -252,7 +266,11 @@ func (c *combine[K, T]) flush(rc *rec) {
 		if !c.live[slot] {
 			continue
 		}
-		c.cells = c.table.Append(c.cells[:0], slot)
+		cells := c.cells[:0]
+		if c.timed {
+			cells = windowop.AppendTimed(cells, c.latest[slot])
+		}
+		c.cells = c.table.Append(cells, slot)
 		if err := out.Add(key, c.cells); err != nil {
 			rc.fail(batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, "aggregate", err, "lower the batch's MaxRecords"))
 			return

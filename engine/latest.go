@@ -5,6 +5,7 @@ import (
 	"github.com/tridentd/tridentd/codec"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/windowop"
 	"github.com/tridentd/tridentd/state"
 )
 
@@ -32,7 +33,7 @@ func LatestEntries[K comparable, V any](s Stream[codec.Entry[K, V]], name string
 // latestOf keeps what pick finds in the last value of each key; nil removes the key.
 func latestOf[K comparable, V, T any](s Stream[T], name string, key func(T) K, pick func(*T) *V, keyName []string) Table[K, V] {
 	p := s.p
-	t := Table[K, V]{p: p, name: name}
+	t := Table[K, V]{p: p, name: name, of: tableOf{s.sources, s.timed}}
 	p.addState(name)
 	keys, err := value.KeyOf[K](keyName...)
 	if err != nil {
@@ -51,7 +52,7 @@ func latestOf[K comparable, V, T any](s Stream[T], name string, key func(T) K, p
 	p.define(s.trail, name, "latest")
 	p.describe("  table %s: the latest row by %s", name, columnNames(keys.Columns()))
 	s.to(func(b *builder) push[T] {
-		l := &lastRows[K, V, T]{step: "latest " + name, index: index, keys: keys, rows: rows, key: key, pick: pick, careful: b.careful}
+		l := &lastRows[K, V, T]{step: "latest " + name, index: index, keys: keys, rows: rows, key: key, pick: pick, careful: b.careful, timed: timedDeltas(x)}
 		l.slots = map[string]int{}
 		b.begin = append(b.begin, func(*rec) { l.reset() })
 		b.end = append(b.end, l.flush)
@@ -70,6 +71,8 @@ type lastRows[K comparable, V, T any] struct {
 	pick    func(*T) *V
 	careful bool
 
+	timed    bool    // deltas begin with times
+	latest   []int64 // by slot, if they do: the latest event time of its values
 	slots    map[string]int
 	names    [][]byte // by slot: the encoded key
 	deltas   [][]byte // by slot
@@ -78,7 +81,7 @@ type lastRows[K comparable, V, T any] struct {
 
 func (l *lastRows[K, V, T]) reset() {
 	clear(l.slots)
-	l.names, l.deltas = l.names[:0], l.deltas[:0]
+	l.names, l.deltas, l.latest = l.names[:0], l.deltas[:0], l.latest[:0]
 }
 
 func (l *lastRows[K, V, T]) add(rc *rec, v T) {
@@ -111,6 +114,12 @@ func (l *lastRows[K, V, T]) add(rc *rec, v T) {
 			l.names, l.deltas = append(l.names, nil), append(l.deltas, nil)
 		}
 		l.names[slot] = append(l.names[slot][:0], l.kbuf...)
+		if l.timed {
+			l.latest = append(l.latest, rc.time)
+		}
+	}
+	if l.timed {
+		l.latest[slot] = max(l.latest[slot], rc.time)
 	}
 	l.deltas[slot] = append(l.deltas[slot][:0], l.db...)
 }
@@ -118,7 +127,12 @@ func (l *lastRows[K, V, T]) add(rc *rec, v T) {
 func (l *lastRows[K, V, T]) flush(rc *rec) {
 	out := rc.tc.Out[l.index]
 	for i, key := range l.names {
-		if err := out.Add(key, l.deltas[i]); err != nil {
+		delta := l.deltas[i]
+		if l.timed {
+			l.db = append(windowop.AppendTimed(l.db[:0], l.latest[i]), delta...)
+			delta = l.db
+		}
+		if err := out.Add(key, delta); err != nil {
 			rc.fail(batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, l.step, err, "lower the batch's MaxRecords"))
 			return
 		}

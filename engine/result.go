@@ -27,10 +27,20 @@ type stateRows struct {
 	sources  []*sourceDef
 	trail    *trail
 	rows     *node[stateRow] // what the stage behind the state takes; nil as long as nobody asks
+	timed    bool            // the stream that it is kept of has event times
+	expires  bool            // the exchange has an operator that forgets rows
 	// Where an operator keeps the windows: what it hands on.
 	keyed    *window.Windows
 	emit     plan.Emit
 	sendLate bool
+}
+
+// state is the state whose rows they are.
+func (s *stateRows) state() *plan.State {
+	if s.expires {
+		return s.exchange.Output
+	}
+	return s.exchange.State
 }
 
 // Span is a window: from Start to less than End, both UTC; or the values of a key from the one numbered First to less than Limit, from
@@ -83,7 +93,7 @@ func results[R any, K comparable](s *State[K], what string, kind plan.Emit) Stre
 	if s.exchange == nil {
 		return out
 	}
-	st := s.exchange.State
+	st := s.state()
 	schema := st.Schema
 	out.at = []*int{&s.exchange.Parallel}
 	if s.keyed != nil {

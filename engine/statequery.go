@@ -23,7 +23,7 @@ import (
 // with MapGet. The row is shared and must not be changed. V is the aggregate's value (int64 for a count), or the struct of
 // accumulators given to agg.Fields. A windowed state is asked by WindowQuery.
 func StateQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(T) K, f func(v T, row *V) R) Stream[R] {
-	if st.exchange != nil && st.exchange.State.Schema.Window != nil {
+	if st.exchange != nil && st.state().Schema.Window != nil {
 		s.p.errorf("StateQuery: state %s has windows; use WindowQuery", st.name)
 		return derive[R](s)
 	}
@@ -32,7 +32,7 @@ func StateQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(T
 
 // WindowQuery is StateQuery for a state that has windows: the key names the window by its start, too.
 func WindowQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(T) Windowed[K], f func(v T, row *V) R) Stream[R] {
-	if st.exchange != nil && st.exchange.State.Schema.Window == nil {
+	if st.exchange != nil && st.state().Schema.Window == nil {
 		s.p.errorf("WindowQuery: state %s has no windows; use StateQuery", st.name)
 		return derive[R](s)
 	}
@@ -43,7 +43,7 @@ func WindowQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(
 			return dst, err
 		}
 		dst = value.AppendKeyTime(dst, start)
-		if w := st.exchange.State.Schema.Window; w.Slide != 0 {
+		if w := st.state().Schema.Window; w.Slide != 0 {
 			dst = value.AppendKeyTime(dst, w.End(start))
 		}
 		return st.key.Encode(dst, k.Key)
@@ -54,13 +54,13 @@ func queryAggregate[V, R, T any, K comparable](s Stream[T], st *State[K], f func
 	if st.exchange == nil {
 		return derive[R](s) // Aggregate has said why
 	}
-	cols := st.exchange.State.Schema.Values
+	cols := st.state().Schema.Values
 	if _, err := decoderOf[V](cols); err != nil {
 		s.p.errorf("query of state %s: %w", st.name, err)
 		return derive[R](s)
 	}
 	if st.p == s.p {
-		st.exchange.State.Mergeable = false
+		st.state().Mergeable = false
 	}
 	return queryRows(s, "state_query", st.p, st.name, key, f, func() func([]byte, *V) error {
 		dec, err := decoderOf[V](cols)

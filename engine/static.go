@@ -19,6 +19,7 @@ type Table[K comparable, V any] struct {
 	index int // of a static table
 
 	static bool
+	of     tableOf
 	moving *plan.State // of a table that changes while the pipeline runs; nil for a static one, and after a failure
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/tridentd/tridentd/internal/plan"
 )
 
-var _, _, _ plan.Keeping = (*Session)(nil), (*Count)(nil), (*Join)(nil)
+var _, _, _, _ plan.Keeping = (*Session)(nil), (*Count)(nil), (*Join)(nil), (*Expiring)(nil)
 
 // Keeps is part of plan.Keeping.
 func (o *Session) Keeps() (waiting, output string) {

@@ -1,0 +1,114 @@
+package windowop
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/state"
+)
+
+// Expiring is the operator of a state whose rows are forgotten some time after their last change: by the batches' clock, or by event time, where
+// a row is kept until the watermark is TTL past the latest of its values.
+//
+// A batch first forgets what has expired by its clock, the watermark that the batch before left or its own time, and then takes what
+// it brings. So what it brings for a key that has expired begins a new row. A value that is older than the clock and begins a row counts as of the
+// clock: no row expires in the batch that has changed it, and nothing is turned away.
+type Expiring struct {
+	TTL int64 // nanoseconds, above 0
+	// Timed says that a delta begins with the latest event time of its values (AppendTimed), and that the clock is the watermark.
+	Timed bool
+	// Update is that of the state; see plan.State.
+	Update func(dst, old, delta []byte) (value []byte, keep bool, err error)
+	Emit   plan.Emit
+
+	val       []byte
+	cur, next []byte
+}
+
+// AppendTimed appends what comes before a delta for an Expiring that is Timed.
+func AppendTimed(dst []byte, time int64) []byte { return binary.AppendVarint(dst, time) }
+
+// TTLName is the name of the state in which an Expiring keeps when the rows of another expire.
+func TTLName(rows string) string { return rows + ".ttl" }
+
+// ExpiringSchema is the state that an Expiring keeps beside one of rows.
+func ExpiringSchema(rows state.Schema) state.Schema {
+	return state.Schema{Name: TTLName(rows.Name), Kind: "opaque", Key: rows.Key}
+}
+
+// Key is part of plan.Operator.
+func (o *Expiring) Key(c *plan.KeyContext, key, old []byte, deltas [][]byte) ([]byte, bool, error) {
+	var value []byte
+	has := false
+	var until int64
+	if old != nil {
+		r := reader{b: old}
+		until = r.varint()
+		if r.err != nil {
+			return nil, false, fmt.Errorf("what is kept of it: %w", r.err)
+		}
+		if has = until > c.Now; has {
+			value = r.b
+		}
+	}
+	for _, d := range deltas {
+		at := c.Now
+		if o.Timed {
+			r := reader{b: d}
+			at = r.varint()
+			if d = r.b; r.err != nil {
+				return nil, false, r.err
+			}
+		}
+		if !has {
+			at = max(at, c.Now)
+			value, until = nil, at
+		}
+		v, keep, err := o.Update(o.next[:0], value, d)
+		if err != nil {
+			return nil, false, err
+		}
+		if has = keep; has {
+			o.next, o.cur, value = o.cur, v, v
+		}
+		until = max(until, plus(at, o.TTL))
+	}
+	if !has {
+		if old != nil {
+			c.Delete(key)
+		}
+		return nil, false, nil
+	}
+	if len(deltas) > 0 {
+		c.Put(key, value)
+		if o.Emit&plan.EmitUpdates != 0 {
+			if err := c.Emit(value); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	o.val = append(binary.AppendVarint(o.val[:0], until), value...)
+	return o.val, true, nil
+}
+
+// Wake is part of plan.Operator.
+func (o *Expiring) Wake(val []byte) int64 {
+	r := reader{b: val}
+	if until := r.varint(); until != math.MaxInt64 {
+		return until
+	}
+	return plan.NoWake
+}
+
+// Keeps is part of plan.Keeping.
+func (o *Expiring) Keeps() (waiting, output string) {
+	of := "batch time after its last change"
+	if o.Timed {
+		of = "event time after the latest of its values"
+	}
+	kept := plan.Duration(time.Duration(o.TTL)) + " of " + of
+	return kept, kept
+}
