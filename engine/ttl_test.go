@@ -13,7 +13,7 @@ import (
 )
 
 // A row is forgotten once the watermark is the TTL past the latest of its values, not before, at the beginning of a batch; what comes then
-// begins a new row, and a late value counts as of the watermark that it finds.
+// begins a new row, a late value as of the watermark that it finds. To a row that is there, a late value adds what it has, and no time.
 func TestTTLByEventTime(t *testing.T) {
 	build := func() *engine.Pipeline {
 		p := engine.New("test")
@@ -29,7 +29,7 @@ func TestTTLByEventTime(t *testing.T) {
 		{"in": {"b@104"}},          // watermark 110: a has, 10 s after 100; b lives till 114
 		{"in": {"a@101"}},          // watermark 110: a late value begins a new row, which lives till 120
 		{"in": {"c@119", "b@105"}}, // still 110
-		{"in": {"b@119"}},          // watermark 119: b has expired at 114 and begins anew; so has nobody else, as c lives till 129
+		{"in": {"b@119"}},          // watermark 119: b has expired at 115 and begins anew; nobody else has, as c lives till 129
 		{"in": {"d@121"}},          // still 119
 		enginetest.AdvanceTo(time.Unix(129, 0)),
 	}
