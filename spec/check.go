@@ -66,15 +66,16 @@ type output struct {
 	derived *source // what its rows come from, for the steps behind it; nil if there are none
 	schema  state.Schema
 	groupBy []state.Column // the key without the window
-	open    state.Schema   // of what an operator keeps of windows that are open
+	open    state.Schema   // of what an operator keeps beside it
 	window  *windowDecl
+	ttl     *expiry   // nil: rows don't expire
 	join    *joinDecl // instead of an aggregate
 	keys    []expr.Type
 	values  []aggValue
 	table   []tableColumn // of a table of latest values, instead of values
 	looked  bool          // lookups read the state
 	sources []*source
-	// timeSources are the sources, by index in Plan.Sources, whose event time closes the windows.
+	// timeSources are the sources, by index in Plan.Sources, whose event time closes the windows, or makes rows expire.
 	timeSources []int
 }
 

@@ -34,6 +34,7 @@ func (c *checker) aggregate(l *leaf, st *stepDecl, e *env, w *windowDecl) {
 	if w != nil {
 		c.windowNames(l, st, e, w)
 	}
+	c.expires(out, st, e)
 	c.emits(out, st)
 	if !slices.Contains(out.sources, e.src) {
 		out.sources = append(out.sources, e.src)

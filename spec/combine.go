@@ -7,6 +7,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
+	"github.com/tridentd/tridentd/internal/windowop"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -23,7 +24,8 @@ type combiner struct {
 	deltas *plan.Deltas
 	mark   int64 // the watermark by which rows are late
 	cells  []byte
-	next   []int // by leaf: the row to be taken next
+	latest latestTimes // by group, where rows expire by their event times
+	next   []int       // by leaf: the row to be taken next
 	failed *batch.Error
 }
 
@@ -47,6 +49,7 @@ func (t *task) combiner(o *output) *combiner {
 
 func (c *combiner) begin(tc *plan.TaskContext) {
 	c.groups.reset()
+	c.latest = c.latest[:0]
 	c.failed = nil
 	for _, a := range c.accums {
 		a.reset()
@@ -163,6 +166,9 @@ func (c *combiner) end() error {
 	}
 	for n := range c.groups.len() {
 		cells := c.cells[:0]
+		if c.out.ttl.events() {
+			cells = windowop.AppendTimed(cells, c.latest[n])
+		}
 		for _, a := range c.accums {
 			cells = a.append(cells, n)
 		}

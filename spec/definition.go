@@ -47,7 +47,7 @@ func (p *Pipeline) definition() *plan.Definition {
 			}
 		}
 		d.States = append(d.States, def)
-		if o.window.keyed() {
+		if o.window.keyed() || o.ttl != nil {
 			def.Schema = o.open
 			d.States = append(d.States, def)
 		}

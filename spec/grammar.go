@@ -1,6 +1,10 @@
 package spec
 
-import "github.com/tridentd/tridentd/emitter/kafka"
+import (
+	"slices"
+
+	"github.com/tridentd/tridentd/emitter/kafka"
+)
 
 // grammar is the whole of what a pipeline's file may hold.
 func grammar() *field {
@@ -183,7 +187,7 @@ func streamField() *field {
 }
 
 func stepField() *field {
-	return &field{name: "step", kind: kindObject, fields: []*field{
+	return &field{name: "step", kind: kindObject, fields: slices.Concat([]*field{
 		{name: "filter", kind: kindExpr, operator: true, example: `filter: dep_delay != nil`, doc: "Keeps the rows for which the expression is true. Null counts as false."},
 		{name: "set", kind: kindMap, keys: kindField, item: &field{kind: kindExpr}, operator: true, example: "set:\n  airline: al.name", doc: "Sets fields to the values of expressions, which see the row as it was before the step. The row's other fields stay; an existing field of the same name is replaced."},
 		{name: "keep", kind: kindList, item: &field{kind: kindRef}, operator: true, doc: "Drops all fields but these."},
@@ -195,6 +199,7 @@ func stepField() *field {
 		{name: "aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "aggregate:\n  flights: count()\n  worst: max(dep_delay)", doc: "Keeps the named aggregates of each group in a state. It is the last step of a stream."},
 		{name: "state", kind: kindName, of: "aggregate", def: "the stream's name", doc: "The state's name."},
 		{name: "emit", kind: kindEnum, of: "aggregate", enum: []string{"closed", "updates"}, def: "closed with windows, updates without", doc: "Which rows the streams that begin at this stream take: `closed`, those of each window once it closes; `updates`, those that a batch changed, with their new values."},
+	}, ttlFields("aggregate"), []*field{
 		{name: "batch_aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "batch_aggregate:\n  n: count()", doc: "Makes one row for each group of what a batch brings, with the group's fields and the named aggregates; the steps behind it work on these rows. What they come to depends on where batches begin and end."},
 		{name: "distinct", kind: kindList, item: &field{kind: kindRef}, operator: true, example: "distinct: [user, page]", doc: "Makes one row for each combination of these fields in what a batch brings, with these fields only."},
 		joinField(),
@@ -203,7 +208,7 @@ func stepField() *field {
 		{name: "peek", operator: true, later: true},
 		{name: "query", operator: true, later: true},
 		{name: "repartition", operator: true, later: true},
-	}}
+	})}
 }
 
 func joinField() *field {

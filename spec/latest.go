@@ -10,19 +10,21 @@ import (
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/vec"
+	"github.com/tridentd/tridentd/internal/windowop"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // A table of latest values is a stream whose only step keeps the last row of each key. Other streams can't begin at it; they look
 // rows up in it.
 
 func latestField() *field {
-	return &field{name: "latest", kind: kindObject, operator: true, doc: "A table of the last row of each key of a source or stream, for `lookup`. A record without a value removes the row of its key: see [tables.md](tables.md).", fields: []*field{
+	return &field{name: "latest", kind: kindObject, operator: true, doc: "A table of the last row of each key of a source or stream, for `lookup`. A record without a value removes the row of its key: see [tables.md](tables.md).", fields: append([]*field{
 		{name: "from", kind: kindName, required: true, doc: "The source or stream whose rows the table keeps."},
 		{name: "key", kind: kindList, item: &field{kind: kindExpr}, required: true, example: "key: string(_key)", doc: "What a row is kept by: fields, or expressions. A column takes a field's name, that of another expression is `key`, `key2`, … A row whose key is null is a bad record."},
 		{name: "fields", kind: kindList, item: &field{kind: kindRef}, def: "fields whose names are known, and those that lookups name", example: "fields: [name, country]", doc: "The fields that are kept besides the key."},
 		{name: "remove", kind: kindExpr, def: "none", example: `remove: op == "d"`, doc: "Rows for which this is true remove the row of their key."},
-	}}
+	}, ttlFields("")...)}
 }
 
 // tableColumn is a column of a table of latest values.
@@ -37,7 +39,7 @@ func (b *modeler) latest(name string, n, settings *node) *streamDecl {
 	if f := settings.get("from"); f != nil {
 		s.from = []*node{f}
 	}
-	st := &stepDecl{op: "latest", at: settings.keyAt, n: settings, label: "latest " + name}
+	st := &stepDecl{op: "latest", at: settings.keyAt, n: settings, label: "latest " + name, ttl: settings.get("ttl"), ttlBy: settings.get("ttl_by")}
 	if keys := settings.get("key"); keys != nil {
 		if len(keys.list) == 0 {
 			b.add(keys.keyAt, "as in key: id", "a table has a key")
@@ -87,6 +89,7 @@ type tableEnd struct {
 
 // tableEnd checks one way to a table.
 func (c *checker) tableEnd(out *output, st *stepDecl, e *env, direct bool) *tableEnd {
+	c.expires(out, st, e)
 	t := &tableEnd{out: out, frame: e.frame, label: st.label, source: direct && e.src.out == nil, byRecord: true}
 	fresh := out.sources == nil
 	if !slices.Contains(out.sources, e.src) {
@@ -212,6 +215,9 @@ func latestText(st *stepDecl) string {
 	if len(st.filter) > 0 {
 		text += "; removed if " + st.filter[0].e.String()
 	}
+	if x := st.expiry(); x != nil {
+		text += "; " + x.text()
+	}
 	return text
 }
 
@@ -222,6 +228,9 @@ type tableSender struct {
 	runs  []*tableRun
 	slots groupTable
 	rows  []lastRow // by slot
+	// latest are by slot, where rows expire by their event times; delta is of one slot then.
+	latest latestTimes
+	delta  []byte
 
 	deltas *plan.Deltas
 }
@@ -244,6 +253,7 @@ type tableRun struct {
 	remove *expr.Program
 	gone   []int32
 	values []*vec.Column // nil: null
+	times  *vec.Column   // event times of the records; nil: the table doesn't go by them
 
 	key, delta []byte
 }
@@ -270,6 +280,9 @@ func (t *task) newTableRun(end *tableEnd) *tableRun {
 	if end.remove != nil {
 		r.remove = compiled(expr.CompileFilter(end.remove.e, end.scope))
 	}
+	if end.out.ttl.events() {
+		r.times = t.root.rows.Cols[t.src.time]
+	}
 	for _, k := range end.cols {
 		r.values = append(r.values, r.f.column(k))
 	}
@@ -278,7 +291,7 @@ func (t *task) newTableRun(end *tableEnd) *tableRun {
 
 func (s *tableSender) begin(tc *plan.TaskContext) {
 	s.slots.reset()
-	s.rows = s.rows[:0]
+	s.rows, s.latest = s.rows[:0], s.latest[:0]
 	s.deltas = tc.Out[s.out.index]
 }
 
@@ -298,7 +311,11 @@ func (r *tableRun) run(sel []int32) {
 		if r.end.source && r.s.t.recs[r.f.records[i]].Value == nil {
 			gone = true
 		}
-		r.put(i, gone)
+		at := int64(txstate.NoTime)
+		if r.times != nil {
+			at = r.times.Int[r.f.records[i]]
+		}
+		r.put(i, gone, at)
 	}
 }
 
@@ -311,7 +328,7 @@ func (r *tableRun) removed(sel []int32) {
 		return
 	}
 	for _, i := range r.keyed(sel) {
-		r.put(i, true)
+		r.put(i, true, txstate.NoTime)
 	}
 }
 
@@ -335,7 +352,8 @@ func (r *tableRun) keyed(sel []int32) []int32 {
 	return sel
 }
 
-func (r *tableRun) put(i int32, gone bool) {
+// put makes row i, of event time at, the last of its key, unless a later one is there.
+func (r *tableRun) put(i int32, gone bool, at int64) {
 	r.key = r.key[:0]
 	for k := range r.cols {
 		r.key = appendKey(r.key, &r.cols[k], int(i))
@@ -347,6 +365,9 @@ func (r *tableRun) put(i int32, gone bool) {
 	}
 	s := r.s
 	slot := int(s.slots.number(r.key))
+	if r.times != nil {
+		s.latest.note(slot, at)
+	}
 	switch {
 	case slot < len(s.rows):
 		last := &s.rows[slot]
@@ -364,7 +385,12 @@ func (r *tableRun) put(i int32, gone bool) {
 
 func (s *tableSender) end() error {
 	for n := range s.rows {
-		if err := s.deltas.Add(s.slots.key(n), s.rows[n].delta); err != nil {
+		delta := s.rows[n].delta
+		if s.out.ttl.events() {
+			s.delta = append(windowop.AppendTimed(s.delta[:0], s.latest[n]), delta...)
+			delta = s.delta
+		}
+		if err := s.deltas.Add(s.slots.key(n), delta); err != nil {
 			return batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, "table "+s.out.name, err, "lower batch.max_records")
 		}
 	}

@@ -77,6 +77,9 @@ func (t *task) newLeaf(l *leaf) *leafRun {
 			r.layout = w.time.Layout()
 		}
 	}
+	if l.out.ttl.events() {
+		r.times = t.root.rows.Cols[t.src.time]
+	}
 	for _, b := range l.late {
 		r.late = append(r.late, t.newBranch(b))
 	}
@@ -102,7 +105,7 @@ func newArgument(f *frameRun, l *leaf, x *expr.Expr, fn string, kind vec.Kind) (
 // run finds the rows to add and the group of each.
 func (r *leafRun) run(sel []int32) {
 	r.sel, r.numbers = nil, r.numbers[:0]
-	plain := r.times != nil && !r.spread && r.c.list == nil
+	plain := r.times != nil && !r.spread && r.c.list == nil && r.leaf.out.ttl == nil
 	switch {
 	case plain:
 		sel = r.assign(sel)
@@ -139,6 +142,11 @@ func (r *leafRun) run(sel []int32) {
 			sel = r.assign(sel)
 		}
 		r.number(sel)
+	}
+	if r.leaf.out.ttl.events() {
+		for k, i := range sel {
+			r.c.latest.note(int(r.numbers[k]), r.times.Int[r.f.records[i]])
+		}
 	}
 	r.sel = sel
 }

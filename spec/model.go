@@ -105,6 +105,8 @@ type stepDecl struct {
 	aggs  []aggDecl
 	state *node
 	emit  *node
+	// ttl and ttlBy say when the rows of its state expire; nil: they don't.
+	ttl, ttlBy *node
 	// filter holds the condition of a table's removals; empty: none.
 	filter []exprDecl
 }
@@ -417,6 +419,7 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 				st.state = v.get("state")
 				s.state = name
 				st.emit = v.get("emit")
+				st.ttl, st.ttlBy = v.get("ttl"), v.get("ttl_by")
 				if st.state != nil {
 					s.state = st.state.text
 				}

@@ -99,7 +99,11 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 			continue
 		}
 		if o.stream.table {
-			pl.Exchanges = append(pl.Exchanges, plan.Table(o.name, o.schema))
+			e := plan.Table(o.name, o.schema)
+			if o.ttl != nil {
+				o.expire(e)
+			}
+			pl.Exchanges = append(pl.Exchanges, e)
 			continue
 		}
 		pl.Exchanges = append(pl.Exchanges, o.exchange())
@@ -159,6 +163,9 @@ func (o *output) exchange() *plan.Exchange {
 		if o.window != nil && o.window.shape.BatchTime() {
 			e.State.Clock = plan.ClockBatch
 		}
+		if o.ttl != nil {
+			o.expire(e)
+		}
 	}
 	return e
 }
@@ -184,7 +191,7 @@ func (o *output) operate(e *plan.Exchange, does windowop.Aggregate) {
 }
 
 // mergeable tells of a state that is written without being read.
-func (o *output) mergeable() bool { return o.exact() && o.derived == nil && !o.looked }
+func (o *output) mergeable() bool { return o.exact() && o.derived == nil && !o.looked && o.ttl == nil }
 
 // zero returns the cells of a value that no record has reached.
 func (o *output) zero() []byte {
@@ -225,6 +232,12 @@ func (c *checker) finish() {
 		}
 		for _, t := range o.table {
 			o.schema.Values = append(o.schema.Values, state.Column{Name: t.name, Type: t.typ.Kind.String()})
+		}
+		if o.ttl != nil {
+			o.open = windowop.ExpiringSchema(o.schema)
+			if o.ttl.events() {
+				o.timeSources = c.indices(o.roots())
+			}
 		}
 		if w := o.window; w != nil {
 			o.groupBy = o.schema.Key
@@ -379,6 +392,9 @@ func (st *stepDecl) text(s *streamDecl) string {
 		for _, a := range st.aggs {
 			parts = append(parts, a.name+" = "+a.n.text)
 		}
+		if x := st.expiry(); x != nil {
+			parts = append(parts, x.text())
+		}
 		text := "aggregate " + strings.Join(parts, ", ") + " in state " + s.state
 		if st.emit != nil {
 			text += " emits " + st.emit.text
@@ -461,6 +477,9 @@ func (p *Pipeline) lines() []string {
 			how = "the last rows"
 		case o.mergeable():
 			how = "written as merge operands"
+		}
+		if o.ttl != nil {
+			how += "; expire: " + o.ttl.text()
 		}
 		switch {
 		case o.derived == nil:
