@@ -263,6 +263,7 @@ func (b *builder) add(i int, n *model.Node) {
 	case model.Aggregate:
 		b.groups[i] = b.grouped(s, n)
 		b.states[i] = kit.aggregate(b.groups[i], name)
+		expires(b.states[i], n.TTL)
 	case model.Updates, model.Closed:
 		put(kits[b.p.Nodes[n.Of].Agg].results(b.states[n.Of], n.Op == model.Closed))
 	case model.Late:
@@ -436,6 +437,7 @@ func (b *builder) keep(i int, n *model.Node, s stream) {
 		})
 	case model.Latest:
 		b.rows[i] = engine.Latest(s, name, key)
+		expires(b.rows[i], n.TTL)
 	case model.LatestEntries:
 		b.rows[i] = engine.LatestEntries(engine.Map(s, func(r row) codec.Entry[string, row] {
 			if model.Removes(r) {
@@ -443,6 +445,7 @@ func (b *builder) keep(i int, n *model.Node, s stream) {
 			}
 			return codec.Entry[string, row]{Key: r.K, Value: codec.Of(r)}
 		}), name)
+		expires(b.rows[i], n.TTL)
 	case model.Lookup:
 		if table, ok := b.rows[n.Of]; ok {
 			b.streams[i] = engine.Lookup(s, table, key, func(r row, found *row) row {
@@ -469,6 +472,21 @@ func (b *builder) keep(i int, n *model.Node, s stream) {
 		}).Name(name)
 	default:
 		panic("model: " + n.Op.String() + " can't be built")
+	}
+}
+
+// expires makes the rows of what is kept expire.
+func expires[S interface {
+	TTL(ttl time.Duration) S
+	TTLByBatch(ttl time.Duration) S
+}](s S, ttl model.TTL) {
+	after := time.Duration(ttl.Seconds) * time.Second
+	switch {
+	case after == 0:
+	case ttl.ByBatch:
+		s.TTLByBatch(after)
+	default:
+		s.TTL(after)
 	}
 }
 

@@ -185,11 +185,17 @@ func (d *drawing) node() {
 			return model.Agg(rapid.IntRange(0, int(model.Fold)).Draw(t, "number"))
 		}).Draw(t, "aggregate")
 		if n.Op == model.Aggregate {
-			n.Window = d.window(timed)
+			if n.Window = d.window(timed); n.Window.Shape == model.NoWindow {
+				n.TTL = d.ttl(timed)
+			}
 		}
 		timed = false
 	case model.PersistEmit:
 		timed = false
+	case model.Latest:
+		n.TTL = d.ttl(timed)
+	case model.LatestEntries:
+		n.TTL = d.ttl(false)
 	default:
 	}
 	if rows > maxRows {
@@ -215,6 +221,18 @@ func (d *drawing) behind(i int, n *model.Node) {
 	if n.Op == model.Late {
 		d.late[n.Of] = true
 	}
+}
+
+func (d *drawing) ttl(timed bool) model.TTL {
+	if rapid.Bool().Draw(d.t, "for ever") {
+		return model.TTL{}
+	}
+	ttl, unit := model.TTL{ByBatch: !timed || rapid.Bool().Draw(d.t, "by batch")}, int64(1)
+	if !ttl.ByBatch {
+		unit = d.unit()
+	}
+	ttl.Seconds = rapid.Int64Range(1, 6).Draw(d.t, "ttl") * unit
+	return ttl
 }
 
 func (d *drawing) window(timed bool) model.Window {

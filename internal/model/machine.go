@@ -74,6 +74,7 @@ type contents struct {
 	keys    map[string]*keyed  // of sessions and windows of values: by key
 	table   map[string][]int64 // of tables, persists and watched streams: by encoded key
 	shown   map[string]string  // of these: the key as text
+	until   map[string]int64   // by encoded key: when a row expires
 }
 
 // entry is a row of an aggregate.
@@ -173,6 +174,7 @@ func New(p *Pipeline, mutation Mutation) *Machine {
 		if n.Keeps() {
 			m.kept[i] = &contents{
 				rows: map[string]*entry{}, windows: map[int64]int64{}, keys: map[string]*keyed{}, table: map[string][]int64{}, shown: map[string]string{},
+				until: map[string]int64{},
 			}
 		}
 	}

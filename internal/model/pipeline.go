@@ -31,7 +31,7 @@ const (
 	Filter                   // F
 	FlatMap                  // F
 	Merge                    //
-	Aggregate                // Key, Agg, Window
+	Aggregate                // Key, Agg, Window, TTL without one
 	Updates                  // Of
 	Closed                   // Of
 	Late                     // Of
@@ -54,8 +54,8 @@ const (
 	BatchGlobal              // Parts
 	Persist                  //
 	PersistEmit              //
-	Latest                   // Key
-	LatestEntries            // some values remove their key
+	Latest                   // Key, TTL
+	LatestEntries            // some values remove their key; TTL by batch time
 	Lookup                   // Of, Key
 	StateQuery               // Of, Key
 	WindowQuery              // Of, Key
@@ -177,6 +177,7 @@ type Node struct {
 	Key     int   // which key
 	Agg     Agg
 	Window  Window
+	TTL     TTL
 	Timed   bool
 	Seconds int64
 	Parts   int
@@ -227,6 +228,9 @@ func (p *Pipeline) String() string {
 		}
 		if n.Window.Shape != NoWindow {
 			fmt.Fprintf(&s, ", in %s", n.Window)
+		}
+		if n.TTL.Seconds > 0 {
+			fmt.Fprintf(&s, ", for %ds, by batch %t", n.TTL.Seconds, n.TTL.ByBatch)
 		}
 		if n.Parts > 0 {
 			fmt.Fprintf(&s, " into %d", n.Parts)

@@ -175,14 +175,17 @@ func (m *Machine) join(t *task, i int, deltas []delta) {
 // table keeps the last value of each key.
 func (m *Machine) table(i int, deltas []delta) {
 	c := m.kept[i]
+	m.expire(i)
 	if m.mutation == FirstIsLatest {
 		slices.Reverse(deltas)
 	}
 	for _, d := range deltas {
 		if m.p.Nodes[i].Op == LatestEntries && Removes(d.row) {
 			delete(c.table, d.key)
+			delete(c.until, d.key)
 			continue
 		}
+		m.touch(i, d.key, d.at)
 		c.table[d.key], c.shown[d.key] = []int64{d.row.N, d.row.At}, fmt.Sprintf("%q", d.text)
 	}
 }
@@ -230,6 +233,7 @@ func (m *Machine) edgesBehind(i int) []edge {
 // totals adds deltas to an aggregate's rows, and hands on those of windows that close.
 func (m *Machine) totals(i int, deltas []delta) {
 	n, c := &m.p.Nodes[i], m.kept[i]
+	m.expire(i)
 	groups := byShard(deltas)
 	closing := map[int64]bool{}
 	if n.Window.ByTime() {
@@ -252,6 +256,7 @@ func (m *Machine) totals(i int, deltas []delta) {
 					c.rows[key] = e
 				}
 				e.rows = append(e.rows, d.row)
+				m.touch(i, key, d.at)
 			}
 			m.hand(t, i, update, e.key, e.start, e.end, e.rows)
 		}
