@@ -253,15 +253,12 @@ func (s *stopper) passOn(h *engine.Handle) {
 	}()
 }
 
-// tuneMemory trades memory for less work of the garbage collector, within half of what the machine has, unless the
-// environment says otherwise.
+// tuneMemory bounds the heap by half of what the machine has, unless the environment says otherwise.
 func tuneMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
 	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		if n := memoryTotal(); n > 0 {
-			debug.SetMemoryLimit(n / 2)
-		}
+	if n := memoryTotal(); n > 0 {
+		debug.SetMemoryLimit(n / 2)
 	}
 }

@@ -32,7 +32,7 @@ type Options struct {
 	// Fresh lets a pipeline start over in an empty data directory although a mirror of its offsets (a Kafka group, ZooKeeper) says
 	// that it has run; without it that is an error. It deletes nothing, and does nothing where a batch has committed.
 	Fresh bool
-	// CacheBytes bounds the store's block cache. Default: 64 MiB.
+	// CacheBytes bounds the values that the store keeps in memory, and once more its table blocks. Default: 128 MiB.
 	CacheBytes int64
 	// Standby has the run wait for as long as another process holds the pipeline's lock or its data directory, and again when it
 	// has lost the lock; without it both are errors. The pipeline must have a lock.

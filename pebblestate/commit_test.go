@@ -433,8 +433,12 @@ func TestMerger(t *testing.T) {
 				}
 			}
 			out, closer, err := m.Finish(true)
-			if err != nil || closer != nil {
-				t.Fatal(err, closer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = bytes.Clone(out) // the next merge may have the memory
+			if err := closer.Close(); err != nil {
+				t.Fatal(err)
 			}
 			return out
 		}

@@ -2,6 +2,7 @@ package pebblestate
 
 import (
 	"io"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -18,10 +19,21 @@ func newMerger(f mergeFunc) *pebble.Merger {
 	return &pebble.Merger{
 		Name: mergerName,
 		Merge: func(_, value []byte) (pebble.ValueMerger, error) {
-			return &valueMerger{merge: f, acc: append([]byte(nil), value...)}, nil
+			m, ok := mergers.Get().(*valueMerger)
+			if !ok {
+				m = &valueMerger{}
+			}
+			m.merge, m.acc = f, append(m.acc[:0], value...)
+			return m, nil
 		},
 	}
 }
+
+// mergers are used again: a compaction needs one for each key that has several operands.
+var mergers sync.Pool
+
+// maxKeptMerger bounds what a merger that waits to be used again holds, in bytes.
+const maxKeptMerger = 64 << 10
 
 // valueMerger folds operands as they come. acc and spare take turns, as a merge reads the one and writes the other.
 type valueMerger struct {
@@ -42,4 +54,17 @@ func (m *valueMerger) fold(older, newer []byte) error {
 	return nil
 }
 
-func (m *valueMerger) Finish(bool) ([]byte, io.Closer, error) { return m.acc, nil, nil }
+// Finish returns the value, which Pebble uses until it closes the merger.
+func (m *valueMerger) Finish(bool) ([]byte, io.Closer, error) { return m.acc, m, nil }
+
+// Close implements io.Closer.
+func (m *valueMerger) Close() error {
+	if m.merge == nil {
+		return nil // closed already: it may belong to somebody else by now
+	}
+	m.merge = nil
+	if cap(m.acc)+cap(m.spare) <= maxKeptMerger {
+		mergers.Put(m)
+	}
+	return nil
+}

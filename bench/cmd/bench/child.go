@@ -24,7 +24,6 @@ type child struct {
 
 func (b *bench) start(ctx context.Context, log string, args ...string) (*child, error) {
 	c := &child{cmd: exec.CommandContext(ctx, args[0], args[1:]...), lines: make(chan string, 1<<16), log: log}
-	c.cmd.Env = append(os.Environ(), b.env...)
 	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
 	c.cmd.WaitDelay = 10 * time.Second
 	f, err := os.Create(log)

@@ -33,7 +33,6 @@ type bench struct {
 	quiet            time.Duration
 	keepRuns         bool
 	heap, profiles   string
-	env              []string
 	kafka, zookeeper *server
 	loaded           map[string]workload.Expected
 	runs             int
@@ -105,8 +104,6 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// What the command tridentd sets for itself when it runs a pipeline; for both programs in Go.
-	b.env = []string{"GOGC=400"}
 	if err := b.build(ctx); err != nil {
 		return err
 	}

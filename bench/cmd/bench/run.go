@@ -120,7 +120,7 @@ func (b *bench) spawn(ctx context.Context, p *program, rq *request) (Run, error)
 	defer cancel()
 	args, env := p.command(rq)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(append(os.Environ(), b.env...), env...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	logFile, err := os.Create(filepath.Join(rq.dir, "stderr.log"))
