@@ -38,7 +38,7 @@ func TestG35FullDisk(t *testing.T) {
 		}
 		return
 	}
-	const total = 160_000
+	const total = 800_000
 	j := newJob(t, nil, fmt.Sprintf(`pipeline: orders
 batch: {max_records: 20000}
 sources:
@@ -59,7 +59,7 @@ streams:
 	if err := os.Mkdir(j.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", j.data, "tmpfs", 0, "size=64m"); err != nil {
+	if err := syscall.Mount("tmpfs", j.data, "tmpfs", 0, "size=160m"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -82,7 +82,7 @@ streams:
 			t.Fatal(err)
 		}
 	}
-	fill(18 << 20) // the store leaves 16 MiB
+	fill(40 << 20) // the store leaves 16 MiB, and takes 18 MiB for each log at once
 	j.refused(1, "bytes are free", j.store(), "free space on the device")
 	entries := j.ledger()
 	if len(entries) == 0 || len(entries) >= total/20_000 {
