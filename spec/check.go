@@ -21,6 +21,7 @@ type branch struct {
 	join     *joinSide // instead: the side of a join that its rows go to
 	table    *tableEnd // instead: the table whose rows they are
 	sink     *sinkEnd  // of a branch that is no stream
+	answer   *answerEnd
 	children []*branch
 }
 
@@ -220,6 +221,9 @@ type checker struct {
 	sources []*source
 	statics []*static
 	outputs []*output
+	queries []*queryCheck
+	query   *queryCheck  // that is checked; nil: the pipeline is
+	outer   *checker     // of a query: the pipeline's
 	targets []targetDecl // as model.sinks
 	dotted  []string     // all names with a dot that any expression uses
 	// mirrored is what sources write besides the store, and which source it is.
@@ -257,6 +261,9 @@ func (c *checker) check() {
 		o.index = i
 	}
 	for i, d := range c.m.statics {
+		if c.query != nil {
+			break // they are the pipeline's
+		}
 		c.header(&d.decode, d.header)
 		s := newStatic(d, i)
 		if d.key != nil && d.decode.kind != "" {
@@ -268,6 +275,9 @@ func (c *checker) check() {
 	for _, d := range c.m.sources {
 		c.header(&d.decode, d.header)
 		s := newSource(d)
+		if c.query != nil {
+			s = newArguments(d)
+		}
 		c.sources = append(c.sources, s)
 		c.eventTime(s)
 		root := newEnv(s)
@@ -293,7 +303,7 @@ func (c *checker) check() {
 		}
 	}
 	for _, s := range c.m.streams {
-		if !s.aggregates() && !c.used(s.name) && len(c.list) == 0 {
+		if c.query == nil && !s.aggregates() && !c.used(s.name) && len(c.list) == 0 {
 			c.add(s.at, "end it in an aggregate, or name it under sinks", "stream %s ends in no state, and no other stream or sink begins at it", s.name)
 		}
 	}
@@ -306,6 +316,14 @@ func (c *checker) findLookups() {
 			continue
 		}
 		name := o.stream.steps[o.step].n.get("state").text
+		if c.query != nil { // it reads what has committed
+			for _, of := range c.outer.outputs {
+				if of.kept && of.stream.state == name {
+					o.join.lookup.of = of
+				}
+			}
+			continue
+		}
 		for _, of := range c.outputs {
 			if of.kept && of.stream.state == name {
 				o.join.lookup.of, of.looked = of, true
@@ -591,6 +609,10 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 			return b
 		}
 	}
+	if c.query != nil {
+		b.answer = c.answerEnd(e)
+		return b
+	}
 	b.children = c.consumers(s.name, e, way)
 	return b
 }
@@ -724,6 +746,9 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 	}
 	var t *static
 	all := c.m.states()
+	if c.outer != nil {
+		all = c.outer.m.states()
+	}
 	for _, s := range c.statics {
 		all = append(all, s.decl.name)
 		if s.decl.name == ref.text {

@@ -29,6 +29,7 @@ func grammar() *field {
 			{name: "states", kind: kindMap, keys: kindName, doc: "States that are not simply kept in the local database. A state that isn't declared here is.", item: stateField()},
 			{name: "streams", kind: kindMap, keys: kindName, required: true, doc: "What is done with the records, by the names of the streams.", item: streamField()},
 			{name: "sinks", kind: kindMap, keys: kindName, doc: "Where rows go outside, each batch's whole and once, by the names that the targets know them by.", item: sinkField()},
+			{name: "queries", kind: kindMap, keys: kindName, doc: "Questions that the pipeline answers, by their names: see [query-streams.md](query-streams.md).", item: queryField()},
 			testsField(),
 		},
 	}
@@ -206,7 +207,6 @@ func stepField() *field {
 		{name: "sort", operator: true, later: true},
 		{name: "limit", operator: true, later: true},
 		{name: "peek", operator: true, later: true},
-		{name: "query", operator: true, later: true},
 		{name: "repartition", operator: true, later: true},
 	})}
 }

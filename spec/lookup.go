@@ -41,6 +41,9 @@ func (m *model) keeperOf(state string) *streamDecl {
 			return s
 		}
 	}
+	if m.outer != nil {
+		return m.outer.keeperOf(state)
+	}
 	return nil
 }
 

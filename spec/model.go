@@ -26,7 +26,9 @@ type model struct {
 	statics     []*staticDecl
 	streams     []*streamDecl
 	sinks       []*sinkDecl
+	queries     []*queryDecl
 	tests       []*Test
+	outer       *model // of a query: the pipeline's
 	notes       []string
 }
 
@@ -93,6 +95,7 @@ type streamDecl struct {
 	steps []*stepDecl
 	state string // of its aggregate; empty without one
 	table bool   // it is a table of latest values
+	query bool   // it is the steps of a query
 }
 
 // stepDecl is one step. Which fields are in use depends on op.
@@ -235,6 +238,7 @@ func (b *modeler) build(root *node) *model {
 			m.streams = append(m.streams, b.stream(name, n.values[name]))
 		}
 	}
+	b.queries(root.get("queries"))
 	if n := root.get("sinks"); n != nil {
 		for _, name := range n.keys {
 			m.sinks = append(m.sinks, b.sink(name, n.values[name]))

@@ -116,6 +116,13 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 			Name: s.decl.name, Build: s.build, Open: p.opener(s.decl.name, p.tables[i]), Check: p.checker(p.tables[i]),
 		})
 	}
+	for _, q := range p.c.queries {
+		pl.Queries = append(pl.Queries, q.plan())
+	}
+	slices.SortFunc(pl.Queries, func(a, b *plan.Query) int { return strings.Compare(a.Name, b.Name) })
+	for _, q := range pl.Queries {
+		pl.Lines = append(pl.Lines, q.Lines...)
+	}
 	return pl, nil
 }
 

@@ -85,6 +85,7 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	m.readHeaders(opts.Dir)
 	c := &checker{reporter: r, m: m, mirrored: map[string]string{}}
 	c.check()
+	c.checkQueries()
 	p := &Pipeline{name: m.name, dir: opts.Dir, m: m, c: c}
 	for _, s := range c.sources {
 		p.connectors = append(p.connectors, c.connect(s.decl))
@@ -98,6 +99,9 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	p.keeper = c.keeper(m.keeper)
 	if len(r.list) > 0 {
 		return nil, r.problems().asError()
+	}
+	for _, q := range c.queries {
+		q.c.finish()
 	}
 	c.finish()
 	m.noteOutside()

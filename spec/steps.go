@@ -18,6 +18,7 @@ type branchRun struct {
 	join     *joinRun
 	table    *tableRun
 	sink     *sinkRun
+	answer   *answerRun
 	children []*branchRun
 }
 
@@ -44,6 +45,9 @@ func (t *task) newBranch(b *branch) *branchRun {
 	}
 	if b.sink != nil {
 		r.sink = t.newSinkRun(b.sink)
+	}
+	if b.answer != nil {
+		r.answer = t.newAnswerRun(b.answer)
 	}
 	for _, c := range b.children {
 		r.children = append(r.children, t.newBranch(c))
@@ -126,6 +130,9 @@ func (b *branchRun) run(sel []int32) {
 	}
 	if b.sink != nil {
 		b.sink.run(sel)
+	}
+	if b.answer != nil {
+		b.answer.run(sel)
 	}
 	for _, c := range b.children {
 		c.run(sel)

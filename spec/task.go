@@ -37,7 +37,8 @@ type task struct {
 	removed   []int32 // records of the block that have no value, in a source whose table rows they remove
 	// removes tells of a source at which tables begin; rowsToo, of one at which anything else does.
 	removes, rowsToo bool
-	outlets          []*outlet // of the sinks that the branches lead to
+	outlets          []*outlet  // of the sinks that the branches lead to
+	answer           *answerRun // of a query, if the branch ends in its answer
 
 	tc     *plan.TaskContext
 	ctx    expr.Context
@@ -345,12 +346,15 @@ func (t *task) turnAway() error {
 		b := &t.bad[i]
 		rec := &t.recs[b.record]
 		key := rec.Key
-		if t.src.out != nil {
+		if t.src.out != nil && !(t.src.asked() && len(key) == 0) {
 			key = []byte(value.KeyText(key))
 			b.cause = fmt.Sprintf("key %s: %s", key, b.cause)
 		}
 		if engine.IsTransient(b.err) {
 			return batch.NewError(batch.Transient, batch.CodeUserError, b.step, errors.New(b.cause), "").At(t.tc.Partition, rec.Offset)
+		}
+		if t.src.asked() {
+			return failedAnswer(b.step, b.cause)
 		}
 		if b.kind == plan.RejectBad && t.tc.OnBad == plan.Stop {
 			return batch.NewError(batch.Permanent, batch.CodeBadRecord, b.step, errors.New(b.cause),
@@ -380,6 +384,7 @@ func (t *task) End() error {
 			return err
 		}
 	}
+	t.answer.leave(t.tc)
 	t.tc, t.recs = nil, nil
 	return nil
 }
