@@ -14,7 +14,7 @@ import (
 // and begins one counts as of the watermark that it finds, so that nothing is turned away. Updates doesn't tell of rows that are forgotten. The stream must
 // have event times, and the state no windows, which have a retention instead.
 //
-// When each row expires is kept, together with a copy of the row, in a second state, called as the first with ".ttl" behind it.
+// When each row expires is kept in a second state, called as the first with ".ttl" behind it.
 func (s *State[K]) TTL(ttl time.Duration) *State[K] {
 	s.expire(ttl, plan.ClockEvent)
 	return s

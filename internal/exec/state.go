@@ -187,6 +187,7 @@ type exchangeRun struct {
 	in     []*plan.Deltas // of the tasks that have some, in their order
 
 	view    *view                 // of the state before the batch; nil if that isn't read
+	output  *view                 // of the operator's output before the batch; nil if it has none
 	closing [][]byte              // encoded starts of the windows whose rows go on
 	scan    *pebblestate.Snapshot // what the rows of closing windows are read from
 	due     [][][]byte            // by shard: keys whose timers are due, sorted; nil if there is none
@@ -211,6 +212,12 @@ func (r *exchangeRun) run(ctx context.Context, windows windowSet) (*stageOut, er
 	if st != nil && !st.Mergeable {
 		var err error
 		if r.view, err = x.viewOf(st.Schema.Name, r.before); err != nil {
+			return nil, err
+		}
+	}
+	if r.e.Output != nil {
+		var err error
+		if r.output, err = x.viewOf(r.e.Output.Schema.Name, r.before); err != nil {
 			return nil, err
 		}
 	}

@@ -176,6 +176,9 @@ func (w *shardWorker) operate(ctx context.Context, shard int, due [][]byte, tc *
 			return w.stage.Row(key, row)
 		},
 		Reject: func(r plan.Rejected) { tc.Rejected = append(tc.Rejected, r) },
+		Row: func(k []byte) ([]byte, bool, error) {
+			return w.output.get(ctx, state.ShardOf(k, w.x.cfg.Shards), k)
+		},
 		Put: func(k, v []byte) {
 			out.rows = append(out.rows, outputRow{bytes.Clone(k), append(make([]byte, 0, len(v)), v...)})
 		},

@@ -267,7 +267,7 @@ type Exchange struct {
 	State *State
 	// Operator makes what works on the state's keys instead of Merge and State.Update; nil: these do.
 	Operator func() Operator
-	// Output is a state that the operator writes rows to and never reads; nil: none. Its Update isn't used.
+	// Output is a state that the operator writes rows to; nil: none. Its Update isn't used.
 	Output *State
 	// Next makes the tasks of the stage behind the exchange; nil if there is none.
 	Next func() StageTask
@@ -343,6 +343,8 @@ type KeyContext struct {
 	Emit func(row []byte) error
 	// Reject turns a row away.
 	Reject func(r Rejected)
+	// Row reads a row of Exchange.Output as the batches before have left it.
+	Row func(key []byte) (row []byte, ok bool, err error)
 	// Put and Delete write a row of Exchange.Output. They are applied in the order of shards, keys and calls. Both arguments are copied.
 	Put    func(key, value []byte)
 	Delete func(key []byte)

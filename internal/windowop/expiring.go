@@ -39,20 +39,34 @@ func ExpiringSchema(rows state.Schema) state.Schema {
 	return state.Schema{Name: TTLName(rows.Name), Kind: "opaque", Key: rows.Key}
 }
 
-// Key is part of plan.Operator.
+// Key is part of plan.Operator. A row without a time, which was there before its state's rows began to expire, has one from its next
+// change on.
 func (o *Expiring) Key(c *plan.KeyContext, key, old []byte, deltas [][]byte) ([]byte, bool, error) {
-	var value []byte
-	has := false
-	var until int64
+	until := int64(math.MaxInt64)
 	if old != nil {
 		r := reader{b: old}
 		until = r.varint()
+		if r.err == nil && len(r.b) > 0 {
+			r.err = fmt.Errorf("%d bytes follow it", len(r.b))
+		}
 		if r.err != nil {
 			return nil, false, fmt.Errorf("what is kept of it: %w", r.err)
 		}
-		if has = until > c.Now; has {
-			value = r.b
+	}
+	if len(deltas) == 0 {
+		if until > c.Now {
+			return old, true, nil
 		}
+		c.Delete(key)
+		return nil, false, nil
+	}
+	row, there, err := c.Row(key)
+	if err != nil {
+		return nil, false, err
+	}
+	has := there && until > c.Now
+	if old == nil {
+		until = math.MinInt64
 	}
 	for _, d := range deltas {
 		at := c.Now
@@ -63,34 +77,35 @@ func (o *Expiring) Key(c *plan.KeyContext, key, old []byte, deltas [][]byte) ([]
 				return nil, false, r.err
 			}
 		}
-		if !has {
+		switch {
+		case !has:
 			at = max(at, c.Now)
-			value, until = nil, at
+			row, until = nil, at
+		case until == math.MinInt64:
+			at = max(at, c.Now)
 		}
-		v, keep, err := o.Update(o.next[:0], value, d)
+		v, keep, err := o.Update(o.next[:0], row, d)
 		if err != nil {
 			return nil, false, err
 		}
 		if has = keep; has {
-			o.next, o.cur, value = o.cur, v, v
+			o.next, o.cur, row = o.cur, v, v
 		}
 		until = max(until, plus(at, o.TTL))
 	}
 	if !has {
-		if old != nil {
+		if there {
 			c.Delete(key)
 		}
 		return nil, false, nil
 	}
-	if len(deltas) > 0 {
-		c.Put(key, value)
-		if o.Emit&plan.EmitUpdates != 0 {
-			if err := c.Emit(value); err != nil {
-				return nil, false, err
-			}
+	c.Put(key, row)
+	if o.Emit&plan.EmitUpdates != 0 {
+		if err := c.Emit(row); err != nil {
+			return nil, false, err
 		}
 	}
-	o.val = append(binary.AppendVarint(o.val[:0], until), value...)
+	o.val = binary.AppendVarint(o.val[:0], until)
 	return o.val, true, nil
 }
 
