@@ -375,6 +375,11 @@ func (c *checker) outputsOf(s *streamDecl) []*output {
 			depth = max(depth, c.depthOf(of.name, way))
 			o.depth = depth
 			depth++
+		case "sort", "limit", "repartition":
+			o.name = s.name + "." + strconv.Itoa(i+1)
+			o.derived = &source{root: &frame{byName: map[string]int{}}, time: -1, out: o}
+			o.join = &joinDecl{relay: newRelay(st)}
+			depth++
 		case "latest":
 			o.kept = true
 		case "aggregate":
@@ -412,7 +417,7 @@ func (c *checker) depthOf(name string, way map[string]bool) int {
 	way[up.name] = true
 	for _, st := range up.steps {
 		switch st.op {
-		case "batch_aggregate", "distinct", "aggregate", "latest":
+		case "batch_aggregate", "distinct", "aggregate", "latest", "sort", "limit", "repartition":
 			d++
 		case "join":
 			d = max(d, c.depthOf(st.n.get("with").str(), way)) + 1
@@ -554,6 +559,9 @@ func (c *checker) consumers(name string, at *env, way map[string]bool) []*branch
 // branch checks the steps of a stream from one on, up to an aggregate.
 func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *branch {
 	b := &branch{stream: s}
+	if p := &e.src.parallel; s.parallel > 0 && (*p == 0 || s.parallel < *p) {
+		*p = s.parallel
+	}
 	l := leaf{}
 	var window *windowDecl
 	for i, st := range s.steps[from:] {
@@ -584,6 +592,9 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 				c.add(st.at, "move the window behind it", "between window and its aggregate there can be no lookup in a state that changes")
 			}
 			b.join = c.lookupSide(b, c.output(s, from+i), st, e)
+			return b
+		case "sort", "limit", "repartition":
+			b.join = c.relaySide(c.output(s, from+i), st, e)
 			return b
 		case "latest":
 			b.table = c.tableEnd(c.output(s, from+i), st, e, len(s.from) == 1 && c.m.source(s.from[0].text) != nil)

@@ -43,7 +43,7 @@ type field struct {
 	operator bool
 	of       string
 
-	// enumOr gives, for an enum, the object that may stand in its place.
+	// enumOr gives, for an enum or a number, the object that may stand in its place.
 	enumOr *field
 
 	// later marks what the grammar knows and this version can't run. It is an error that says so.

@@ -183,6 +183,7 @@ func streamField() *field {
 			name: "from", kind: kindList, required: true, item: &field{kind: kindName}, example: "from: [orders, returns]",
 			doc: "The source or stream whose rows this stream takes. A list merges them: every row of each.",
 		},
+		{name: "parallelism", kind: kindInt, min: 1, def: "all cores", doc: "How many of the tasks that the stream's steps run in may work at once: of partitions of its sources, or of a stage. It spares memory, or a server that a function asks; no result depends on it. Where several streams begin at a source, the least bound counts."},
 		{name: "steps", kind: kindList, required: true, item: stepField(), doc: "What is done with each row, in this order. A step is one operator and its options."},
 	}}
 }
@@ -204,10 +205,10 @@ func stepField() *field {
 		{name: "batch_aggregate", kind: kindMap, keys: kindField, item: &field{kind: kindAggregate}, operator: true, example: "batch_aggregate:\n  n: count()", doc: "Makes one row for each group of what a batch brings, with the group's fields and the named aggregates; the steps behind it work on these rows. What they come to depends on where batches begin and end."},
 		{name: "distinct", kind: kindList, item: &field{kind: kindRef}, operator: true, example: "distinct: [user, page]", doc: "Makes one row for each combination of these fields in what a batch brings, with these fields only."},
 		joinField(),
-		{name: "sort", operator: true, later: true},
-		{name: "limit", operator: true, later: true},
+		sortField(),
+		limitField(),
 		{name: "peek", operator: true, later: true},
-		{name: "repartition", operator: true, later: true},
+		repartitionField(),
 	})}
 }
 

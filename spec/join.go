@@ -19,6 +19,7 @@ type joinDecl struct {
 	kind   string
 	as     string
 	lookup *lookupDecl // the other side is a state; nil: it is a stream
+	relay  *relayDecl  // there is no other side; nil: there is one
 	timed  bool        // in event time, at most within apart; else within a batch
 	within int64
 	pairs  bool
@@ -45,7 +46,23 @@ type joinSide struct {
 	cols []int // by field of the join: the frame's column; -1 on the other side, and where this way has no such field
 	// keyTypes are the types of a lookup's keys.
 	keyTypes []expr.Type
+	sorts    []int // columns that a sort goes by
 	label    string
+}
+
+// passes tells of steps whose rows are those of the stream, that is of records, as they were: such rows keep their properties and event
+// times.
+func (j *joinDecl) passes() bool { return j.lookup != nil || j.relay != nil }
+
+// step is what the step is called.
+func (j *joinDecl) step() string {
+	switch {
+	case j.lookup != nil:
+		return "lookup"
+	case j.relay != nil:
+		return j.relay.op
+	}
+	return "join"
 }
 
 // newJoin reads a join step.
@@ -207,8 +224,11 @@ func (c *checker) joinSide(o *output, side int, st *stepDecl, e *env) *joinSide 
 // without a name, the event time of rows joined in event time.
 func (c *checker) joined(o *output) {
 	j, s := o.join, o.derived
-	if j.lookup != nil {
+	switch {
+	case j.lookup != nil:
 		c.lookedUp(o)
+	case j.relay != nil:
+		c.keepTimes(o)
 	}
 	if j.timed {
 		s.time = s.root.add(&column{typ: expr.Time.NotNull(), origin: fromResult})
@@ -216,7 +236,7 @@ func (c *checker) joined(o *output) {
 	for _, side := range j.sides {
 		for _, name := range side.env.scope.Names() {
 			switch {
-			case isMeta(name) && j.lookup == nil:
+			case isMeta(name) && !j.passes():
 			case side.side == 0:
 				if first, _, _ := strings.Cut(name, "."); first != j.as {
 					o.joinColumn(0, name)
@@ -296,7 +316,7 @@ func (o *output) joinColumn(side int, name string) (col int, ok bool) {
 
 // joinedColumn is joinColumn by the name that the field has in the joined rows.
 func (o *output) joinedColumn(name string) (col int, ok bool) {
-	if isMeta(name) && o.join.lookup == nil {
+	if isMeta(name) && !o.join.passes() {
 		return 0, false
 	}
 	if first, rest, _ := strings.Cut(name, "."); o.join.as != "" && first == o.join.as {
@@ -336,7 +356,7 @@ func (o *output) carries(side int) []int {
 // joinExchange is the exchange of a join.
 func (o *output) joinExchange() *plan.Exchange {
 	j := o.join
-	e := &plan.Exchange{Name: o.name, FormatKey: value.KeyText, Next: func() plan.StageTask { return newStage(o.derived) }}
+	e := &plan.Exchange{Name: o.name, FormatKey: value.KeyText, Parallel: o.derived.parallel, Next: func() plan.StageTask { return newStage(o.derived) }}
 	if j.timed {
 		e.State = &plan.State{Schema: o.schema, TimeSources: o.timeSources}
 		e.Operator = func() plan.Operator { return &windowop.Join{Within: j.within, Pairs: j.pairs, Alone: j.alone} }

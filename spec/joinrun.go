@@ -25,6 +25,12 @@ type joinSender struct {
 	rows   valueList // the heads are the deltas
 	mark   int64     // the watermark by which rows are late
 	deltas *plan.Deltas
+	limit  *limiter // nil: all rows are sent
+	// Of a repartition: a row's hash, and which row of a record came last on which way.
+	hash       []byte
+	lastOffset int64
+	lastWay    int
+	nth        int64
 }
 
 // joinRun takes the rows that reach a side of a join on one way through the streams, in one task.
@@ -34,6 +40,7 @@ type joinRun struct {
 	side  *joinSide
 	way   int
 	keys  []*vec.Column
+	sorts []*vec.Column // that the rows are sorted by
 	cols  []*vec.Column // of the fields that are sent on; nil: null
 	times *vec.Column   // event times of the records; nil for a join within a batch
 	wire  []byte
@@ -47,6 +54,9 @@ func (t *task) sender(o *output) *joinSender {
 		}
 	}
 	s := &joinSender{t: t, out: o}
+	if r := o.join.relay; r != nil && r.rows > 0 {
+		s.limit = &limiter{rows: r.rows, passed: map[string]int64{}}
+	}
 	t.senders = append(t.senders, s)
 	return s
 }
@@ -58,6 +68,9 @@ func (t *task) newJoinRun(side *joinSide) *joinRun {
 	r.s.runs = append(r.s.runs, r)
 	for _, k := range side.keys {
 		r.keys = append(r.keys, f.rows.Cols[k])
+	}
+	for _, k := range side.sorts {
+		r.sorts = append(r.sorts, f.rows.Cols[k])
 	}
 	for _, i := range side.out.carries(side.side) {
 		r.cols = append(r.cols, f.column(side.cols[i]))
@@ -71,6 +84,10 @@ func (t *task) newJoinRun(side *joinSide) *joinRun {
 func (s *joinSender) begin(tc *plan.TaskContext) {
 	s.rows.reset()
 	s.deltas = tc.Out[s.out.index]
+	s.lastOffset = batch.NoOffset
+	if s.limit != nil {
+		s.limit.reset()
+	}
 	s.mark = txstate.NoTime
 	if !s.out.join.timed || !s.t.src.canBeLate() {
 		return // what windows and joins have made is never late
@@ -93,11 +110,21 @@ func (r *joinRun) run(sel []int32) {
 				continue
 			}
 		}
-		for _, c := range r.keys {
-			v.keys = appendKey(v.keys, c, int(i))
+		keyStart := len(v.keys)
+		if j := s.out.join; j.relay != nil && j.relay.parts > 0 {
+			v.keys = r.place(v.keys, int(i))
+		} else {
+			for _, c := range r.keys {
+				v.keys = appendKey(v.keys, c, int(i))
+			}
 		}
-		r.wire = r.wire[:0]
-		if r.times != nil && s.out.join.lookup != nil {
+		if s.limit != nil && len(s.runs) == 1 && !s.limit.take(v.keys[keyStart:]) {
+			v.keys = v.keys[:keyStart]
+			s.t.tc.Filtered++
+			continue
+		}
+		r.wire = appendRow(r.wire[:0], r.sorts, int(i))
+		if r.times != nil && s.out.join.passes() {
 			r.wire = binary.AppendVarint(r.wire, at)
 		}
 		r.wire = appendRow(r.wire, r.cols, int(i))
@@ -123,8 +150,12 @@ func (s *joinSender) end() error {
 		})
 	}
 	for _, n := range v.order {
-		if err := s.deltas.Add(v.key(n), v.head(n)); err != nil {
-			return batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, "join of stream "+s.out.stream.name, err, "lower batch.max_records")
+		if s.limit != nil && len(s.runs) > 1 && !s.limit.take(v.key(n)) {
+			s.t.tc.Filtered++
+			continue
+		}
+		if err := s.add(v.key(n), v.head(n)); err != nil {
+			return batch.NewError(batch.Permanent, batch.CodeBatchTooLarge, s.out.join.step()+" of stream "+s.out.stream.name, err, "lower batch.max_records")
 		}
 	}
 	return nil
@@ -138,7 +169,10 @@ type joinReader struct {
 	carried [2][]int
 	rows    [2][][]byte
 	vals    []value.Value // by field
-	lookup  *lookupReader // of a lookup; nil for a join
+	lookup  *lookupReader // of a lookup; nil for others
+	relay   *relayReader  // of a relay; nil for others
+	// filtered counts the rows that a limit drops.
+	filtered *int64
 }
 
 func newJoinReader(o *output) *joinReader {
@@ -146,13 +180,21 @@ func newJoinReader(o *output) *joinReader {
 	if o.join.lookup != nil {
 		r.lookup = newLookupReader(o, r.carried[1])
 	}
+	if o.join.relay != nil {
+		r.relay = newRelayReader(o)
+	}
 	return r
 }
 
 // read calls row for each joined row of what has come for a key.
 func (r *joinReader) read(key, b []byte, row func(vals []value.Value, at int64) error) error {
-	if r.lookup != nil {
+	switch {
+	case r.lookup != nil:
 		return r.look(key, b, row)
+	case r.relay != nil:
+		dropped, err := r.relayed(b, row)
+		*r.filtered += dropped
+		return err
 	}
 	if r.o.join.timed {
 		j, err := windowop.ReadJoined(b)

@@ -144,7 +144,6 @@ func (c *checker) lookedUp(o *output) {
 		c.add(at, "", "the key of %s is %s, that of the lookup has length %d", ref.text, keyText(l.of.schema.Key), have)
 		return
 	}
-	timed, late := 0, 0
 	for _, s := range o.join.sides {
 		for i, want := range l.of.keys {
 			if have := s.keyTypes[i]; have.Kind != want.Kind && have.Kind != vec.Any && want.Kind != vec.Any {
@@ -152,25 +151,7 @@ func (c *checker) lookedUp(o *output) {
 			}
 		}
 	}
-	for _, src := range o.sources {
-		if src.time >= 0 {
-			timed++
-		}
-		if src.canBeLate() {
-			late++
-		}
-	}
-	if timed < len(o.sources) {
-		return
-	}
-	if late > 0 && late < timed {
-		c.add(st.at, "look them up in two streams", "rows of windows, which are never late, and of records meet in one lookup")
-		return
-	}
-	for _, src := range o.sources {
-		src.root.cols[src.time].used = true
-	}
-	o.derived.time = o.derived.root.add(&column{typ: expr.Time.NotNull(), origin: fromResult})
+	c.keepTimes(o)
 }
 
 func keyText(cols []state.Column) string {
@@ -180,13 +161,13 @@ func keyText(cols []state.Column) string {
 	return columnsText(cols)
 }
 
-// canBeLate tells of rows that are judged by the watermark: records, also such as have been to a lookup. What windows and joins in
+// canBeLate tells of rows that are judged by the watermark: records, also such as have been to a lookup or a relay. What windows and joins in
 // event time have made is never late.
 func (s *source) canBeLate() bool {
 	if s.out == nil {
 		return true
 	}
-	if s.out.join == nil || s.out.join.lookup == nil {
+	if s.out.join == nil || !s.out.join.passes() {
 		return false
 	}
 	for _, src := range s.out.sources {
@@ -273,14 +254,13 @@ func (r *joinReader) look(key, b []byte, row func(vals []value.Value, at int64) 
 		return nil
 	}
 	for rest := b; len(rest) > 0; {
-		n, w := binary.Uvarint(rest[1:])
-		if w <= 0 || n > uint64(len(rest)-1-w) {
-			return errGroupCutOff
+		var wire []byte
+		if wire, rest, err = nextWire(rest); err != nil {
+			return err
 		}
-		wire := rest[1+w : 1+w+int(n)]
-		rest = rest[1+w+int(n):]
 		var at int64
 		if r.lookup.timed {
+			w := 0
 			if at, w = binary.Varint(wire); w <= 0 {
 				return errGroupCutOff
 			}

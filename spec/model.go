@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +96,9 @@ type streamDecl struct {
 	steps []*stepDecl
 	state string // of its aggregate; empty without one
 	table bool   // it is a table of latest values
-	query bool   // it is the steps of a query
+	// parallel bounds how many of the tasks that its steps run in work at once; 0: nothing does.
+	parallel int
+	query    bool // it is the steps of a query
 }
 
 // stepDecl is one step. Which fields are in use depends on op.
@@ -382,6 +385,9 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 	if f := n.get("from"); f != nil {
 		s.from = f.list
 	}
+	if p := n.get("parallelism"); p != nil {
+		s.parallel = int(min(p.num, math.MaxInt32))
+	}
 	for i, f := range s.from {
 		if slices.ContainsFunc(s.from[:i], func(g *node) bool { return g.text == f.text }) {
 			b.add(f.at, "", "%s is listed twice", f.text)
@@ -415,6 +421,8 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 			}
 		case "join":
 			b.join(st)
+		case "sort", "limit", "repartition":
+			b.relay(st)
 		case "distinct":
 			// It groups, and the rows of the groups are what it is for: how many of each there were has no name.
 			st.aggs = []aggDecl{{n: arg, call: &expr.Aggregate{Fn: "count"}}}
@@ -492,10 +500,10 @@ func (b *modeler) checkOrder(s *streamDecl, whole bool) {
 				b.add(s.steps[i+1].at, "", "steps behind an aggregate are not available yet")
 				return
 			}
-		case "join":
+		case "join", "sort", "limit", "repartition":
 			for _, earlier := range []*stepDecl{window, group} {
 				if earlier != nil {
-					b.add(st.at, "move the "+earlier.op+" behind it", "between %s and its aggregate there can be no join", earlier.op)
+					b.add(st.at, "move the "+earlier.op+" behind it", "between %s and its aggregate there can be no %s", earlier.op, st.op)
 					break
 				}
 			}

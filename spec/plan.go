@@ -75,6 +75,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 			NewTask:   func() plan.Task { return newTask(s) },
 			Mirrored:  con.mirrored,
 			LoadFirst: s.decl.load,
+			Parallel:  s.parallel,
 		}
 		if con.mirror != nil {
 			src.Mirror = func(env plan.Env) (txstate.Mirror, error) { return con.mirror(s.decl.name, env) }
@@ -147,6 +148,7 @@ func (o *output) exchange() *plan.Exchange {
 	merge := agg.Merger(o.schema.Values)
 	e := &plan.Exchange{Name: o.name, Merge: merge, FormatKey: value.KeyText}
 	if o.derived != nil {
+		e.Parallel = o.derived.parallel
 		e.Next = func() plan.StageTask { return newStage(o.derived) }
 	}
 	update := func(dst, old, delta []byte) ([]byte, error) {
@@ -395,6 +397,8 @@ func (st *stepDecl) text(s *streamDecl) string {
 		return windowText(st)
 	case "join":
 		return joinText(st)
+	case "sort", "limit", "repartition":
+		return relayText(st)
 	case "aggregate":
 		for _, a := range st.aggs {
 			parts = append(parts, a.name+" = "+a.n.text)
@@ -455,6 +459,10 @@ func (p *Pipeline) lines() []string {
 	}
 	for _, o := range p.c.outputs {
 		if o.join != nil {
+			if r := o.join.relay; r != nil {
+				lines = append(lines, fmt.Sprintf("stage %s: %s; of each batch; %s", o.name, relayText(o.stream.steps[o.step]), r.tasks()))
+				continue
+			}
 			if l := o.join.lookup; l != nil {
 				lines = append(lines, fmt.Sprintf("stage %s: %s; as the batch has left the state; %d shards", o.name, lookupText(o.stream.steps[o.step]), plan.DefaultShards))
 				continue

@@ -114,7 +114,11 @@ func (f *field) value() string {
 		}
 		return v
 	case kindInt:
-		return fmt.Sprintf("number, at least %d", f.min)
+		v := fmt.Sprintf("number, at least %d", f.min)
+		if f.enumOr != nil {
+			v += ", or settings"
+		}
+		return v
 	case kindBool:
 		return "`true`, `false`"
 	case kindDuration:

@@ -221,6 +221,8 @@ type source struct {
 	root *frame
 	open bool // a document may have fields that nobody declared
 	time int  // the column of the event time; -1 if there is none
+	// parallel bounds how many of its tasks work at once; 0: nothing does.
+	parallel int
 	// query tells of the arguments of a query.
 	query bool
 

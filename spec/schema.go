@@ -48,7 +48,11 @@ func shapeOf(f *field) object {
 		}
 		return object{"anyOf": choices}
 	case kindInt:
-		return object{"anyOf": []any{object{"type": "integer", "minimum": f.min}, variable}}
+		choices := []any{object{"type": "integer", "minimum": f.min}, variable}
+		if f.enumOr != nil {
+			choices = append(choices, schemaOf(f.enumOr))
+		}
+		return object{"anyOf": choices}
 	case kindBool:
 		return object{"anyOf": []any{object{"type": "boolean"}, variable}}
 	case kindDuration:

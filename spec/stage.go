@@ -35,6 +35,9 @@ func newStage(s *source) *stage {
 func (s *stage) Begin(tc *plan.TaskContext) error {
 	tc.Partition = batch.Partition{Source: s.t.src.out.name, Number: int32(tc.Shard)}
 	s.next = 0
+	if s.join != nil {
+		s.join.filtered = &tc.Filtered
+	}
 	if s.join != nil && s.join.lookup != nil {
 		s.join.lookup.state = tc.State(s.join.lookup.l.of.stream.state)
 	}

@@ -112,8 +112,8 @@ func (c *checker) needsTime(what string, st *stepDecl, e *env) {
 	case o == nil: // its time is wrong, and reported
 	case o.kept:
 		c.add(st.at, "", "%s needs event time, and the rows of %s have none: its windows don't go by it", what, o.stream.name)
-	case o.join != nil && o.join.lookup != nil:
-		c.add(st.at, "", "%s needs event time, and not all rows of the lookup before it have one", what)
+	case o.join != nil && o.join.passes():
+		c.add(st.at, "", "%s needs event time, and not all rows of the %s before it have one", what, o.stream.steps[o.step].op)
 	case o.join != nil:
 		c.add(st.at, "give it a within", "%s needs event time, and the rows of a join within a batch have none", what)
 	default:
