@@ -89,6 +89,15 @@ func ExampleLateOf() {
 	// 2: a@7
 }
 
+func ExampleState_TTL() {
+	keep[string, int64]("n", func(p *engine.Pipeline) {
+		byName := engine.GroupBy(timedWords(p, "lines", 0), initial, "name")
+		engine.Aggregate(byName, "n", agg.Count[string]("n")).TTL(10 * time.Second)
+	}, feed{"lines": {"a@1", "b@5"}}, feed{"lines": {"b@12"}}, feed{"lines": {"b@14"}}) // the third batch finds the watermark at 12
+	// Output:
+	// map[b:3]
+}
+
 func ExamplePartitionPersist() {
 	keep[string, string]("seen", func(p *engine.Pipeline) {
 		engine.PartitionPersist(source(p, "lines"), "seen", func(b *engine.Batch, values []string, st *engine.KV[string, string]) error {

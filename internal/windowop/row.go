@@ -1,6 +1,7 @@
 // Package windowop holds the operators behind windows whose borders the values of a key make: sessions, and windows of so many
 // values. What has come for a key, and which of its windows are open, lies in the operator's state; nothing is lost or
 // counted twice by a restart, as that commits with the offsets. The rows of all windows, open and closed, lie in the operator's output.
+// So do rows that expire (Expiring), whose operator keeps their times.
 //
 // Whoever compiles a pipeline gives each operator what its aggregates do, sends it one delta for each value (AppendDelta) and reads the
 // rows that it hands on (ReadRow).
