@@ -51,7 +51,7 @@ type statusDescs struct {
 	position, end, logEnd, lag, oldest, unavailable     *prometheus.Desc
 	mirrorTxid, mirrorFailing, mirrorFailures           *prometheus.Desc
 	sinkTxid, sinkRecords                               *prometheus.Desc
-	ledgerFirst, ledgerBase, ledgerBytes                *prometheus.Desc
+	ledgerFirst, ledgerBase, ledgerBytes, ledgerHeld    *prometheus.Desc
 
 	saveTxid, saveAge, saveSeconds, saveBytes, saves, saveFailing, saveFailures *prometheus.Desc
 }
@@ -108,6 +108,7 @@ func NewMetrics(pipeline string, status func() Status) *Metrics {
 			sinkRecords: desc("sink_records_total", "Records that a sink was given by committed batches, since the pipeline began.", "sink"),
 
 			ledgerFirst: desc("ledger_first_txid", "The txid of the first entry that the ledger holds."),
+			ledgerHeld:  desc("ledger_held", "1 while a savepoint keeps the ledger beyond its bounds."),
 			ledgerBase:  desc("ledger_base_txid", "The txid behind which the earliest replay can begin; 0 while nothing is trimmed."),
 			ledgerBytes: desc("ledger_bytes", "Bytes of the ledger and of the changes kept beside it, in tables on the disk."),
 
@@ -171,7 +172,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		n.ready, n.leading, n.epoch, n.inFlight, n.failing, n.lastError, n.position, n.end, n.logEnd, n.lag, n.oldest, n.unavailable,
 		n.mirrorTxid, n.mirrorFailing, n.mirrorFailures, n.sinkTxid, n.sinkRecords,
-		n.ledgerFirst, n.ledgerBase, n.ledgerBytes,
+		n.ledgerFirst, n.ledgerBase, n.ledgerBytes, n.ledgerHeld,
 		n.saveTxid, n.saveAge, n.saveSeconds, n.saveBytes, n.saves, n.saveFailing, n.saveFailures,
 	} {
 		ch <- d
@@ -226,6 +227,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	if l := st.Ledger; l != nil {
 		gauge(n.ledgerFirst, float64(l.First))
 		gauge(n.ledgerBase, float64(l.Base))
+		held := 0.0
+		if l.HeldFor != "" {
+			held = 1
+		}
+		gauge(n.ledgerHeld, held)
 		gauge(n.ledgerBytes, float64(l.Bytes))
 	}
 	if s := st.Savepoints; s != nil {

@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 	away := part(1, 5, -1, -1)
 	away.Err = errors.New("no leader")
 	status.Store(&engine.Status{
-		Ledger: &engine.LedgerStatus{First: 91, Base: 100, Bytes: 4096},
+		Ledger: &engine.LedgerStatus{First: 91, Base: 100, Bytes: 4096, HeldFor: "before-upgrade"},
 		Epoch:  7, InFlight: []engine.InFlight{{Txid: 4}},
 		Partitions: []engine.PartitionStatus{part(0, 10, 15, 16), away},
 		Mirrors: []engine.MirrorStatus{{Name: "kafka group g", MirrorStatus: txstate.MirrorStatus{
@@ -96,6 +96,7 @@ func TestMetrics(t *testing.T) {
 		`tridentd_ledger_first_txid{pipeline="words"} 91`,
 		`tridentd_ledger_base_txid{pipeline="words"} 100`,
 		`tridentd_ledger_bytes{pipeline="words"} 4096`,
+		`tridentd_ledger_held{pipeline="words"} 1`,
 		`tridentd_epoch{pipeline="words"} 7`,
 		`tridentd_batches_in_flight{pipeline="words"} 1`,
 		`tridentd_failing{pipeline="words"} 0`,

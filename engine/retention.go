@@ -12,6 +12,8 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/savepoint"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // The ledger is trimmed beside the batches, in passes every few seconds: none of it is done by a commit.
@@ -20,7 +22,7 @@ import (
 // ledger keeps within its bounds, and bases are made so that one always lies in what it holds: a new one as soon as the
 // latest beginning has left the newer half of the bounds. So at least the newer half of what the bounds allow can be
 // replayed, there are at most two bases (three for a moment), and each pins the tables that the store had when it was made,
-// until the bounds have passed it.
+// until the bounds have passed it. What a savepoint needs (holdings) is kept beyond the bounds; a replay of that begins there.
 const (
 	retentionEvery = 5 * time.Second
 	// baseEvery is the least time between two bases, whatever the bounds: making one writes the memtables out. Where
@@ -35,8 +37,9 @@ type retention struct {
 	now    func() time.Time // decides when something is trimmed, never what a batch is
 	every  time.Duration    // between bases
 	made   time.Time        // the last one
-	held   func() (oldest batch.Txid, known bool)
-	seen   LedgerStatus // by the last pass
+	// held finds the oldest savepoint that needs what lies before keep; nil if none does.
+	held func(v *ledgerView, keep batch.Txid) (*savepoint.Info, error)
+	seen LedgerStatus // by the last pass
 }
 
 // LedgerStatus is what the ledger holds, as the last pass over it left it: every few seconds there is one.
@@ -45,6 +48,8 @@ type LedgerStatus struct {
 	// Base is the txid behind which the earliest replay can begin; 0 while none is trimmed.
 	Base  batch.Txid
 	Bytes int64 // of entries and kept changes, in tables
+	// HeldFor is the savepoint for which more is kept than the bounds allow; empty if there is none.
+	HeldFor string
 }
 
 // ledgerBounds fills in the defaults.
@@ -84,14 +89,14 @@ func (h *Handle) keepLedger(ctx context.Context) (end func()) {
 
 // trimLedger makes passes until stop is closed.
 func (h *Handle) trimLedger(ctx context.Context, stop <-chan struct{}) {
-	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery, held: h.saver.held}
+	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery, held: newHoldings(h).oldest}
 	tick := time.NewTicker(retentionEvery)
 	defer tick.Stop()
 	for failing := false; ; {
 		db, err := h.asked()
 		if err == nil {
-			if err = r.pass(ctx, db); err == nil {
-				seen := r.seen
+			err = r.pass(ctx, db)
+			if seen := r.seen; seen.First > 0 {
 				h.ledger.Store(&seen)
 			}
 		}
@@ -135,6 +140,7 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 	// The newest txid behind which a replay can begin; none if what there was has been lost, or was never there as the
 	// store was restored from a savepoint.
 	var newest batch.Txid
+	first := v.first
 	begin := make([]batch.Txid, 0, len(bases)+1)
 	for _, b := range bases {
 		if v.first <= b.Txid && b.Txid <= v.last {
@@ -158,30 +164,35 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 		begin = append(begin, b.Txid)
 		r.log.Info("the ledger has a new base, which replays can begin at", "txid", uint64(b.Txid), "bytes", b.Bytes, "took", time.Since(began).Round(time.Millisecond))
 	}
-	keep, err := v.overdue(r.limits)
+	bound, err := v.overdue(r.limits)
 	if err != nil {
 		return err
 	}
-	if keep, err = r.hold(v, keep); err != nil {
-		return err
-	}
-	if keep = min(keep, newest); keep > v.first { // the base's own entry stays: it tells whose base it is
+	bound = min(bound, newest) // the base's own entry stays: it tells whose base it is
+	keep, heldFor, unknown := r.hold(v, bound)
+	if keep > v.first {
 		if err := db.TrimLedger(ctx, keep); err != nil {
 			return err
 		}
 		r.log.Debug("the ledger is trimmed", "first", uint64(keep), "last", uint64(v.last), "removed", uint64(keep-v.first))
 		v.first = keep
-		if err := errors.Join(db.RemoveBases(v.first), db.CompactLedger(ctx)); err != nil {
-			return err
-		}
-	} else if len(bases) > 0 && bases[0].Txid < v.first { // left by a process that ended in between
-		if err := db.RemoveBases(v.first); err != nil {
+	}
+	// Each pins the tables of its time: what the bounds have passed goes, also where the ledger is kept for a savepoint, at which
+	// a replay of that part begins.
+	stale := max(v.first, bound)
+	if len(bases) > 0 && bases[0].Txid < stale {
+		if err := db.RemoveBases(stale); err != nil {
 			return err
 		}
 	}
-	seen := LedgerStatus{First: v.first}
+	if v.first > first {
+		if err := db.CompactLedger(ctx); err != nil {
+			return err
+		}
+	}
+	seen := LedgerStatus{First: v.first, HeldFor: heldFor}
 	for _, txid := range begin {
-		if v.first > 1 && txid >= v.first {
+		if v.first > 1 && txid >= stale {
 			seen.Base = txid
 			break
 		}
@@ -189,28 +200,27 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 	if seen.Bytes, err = db.LedgerBytes(v.first); err == nil {
 		r.seen = seen
 	}
-	return err
+	return errors.Join(unknown, err)
 }
 
-// heldBounds is by how much the bounds may be overstepped for savepoints.
-const heldBounds = 2
-
-// hold keeps what leads from the oldest scheduled savepoint of the store to the present, as far as that isn't beyond heldBounds
-// times the bounds: any txid behind it can then be gone back to. While the savepoints aren't known, all of it is kept so far.
-func (r *retention) hold(v *ledgerView, keep batch.Txid) (batch.Txid, error) {
-	oldest, known := r.held()
-	switch {
-	case !known:
-		oldest = v.first
-	case oldest == 0 || oldest >= keep:
-		return keep, nil
+// hold keeps what leads from the oldest savepoint of the store to the present, whatever the bounds: any txid behind it can then be
+// gone back to. While the savepoints aren't known, nothing is trimmed.
+func (r *retention) hold(v *ledgerView, bound batch.Txid) (keep batch.Txid, heldFor string, err error) {
+	if bound <= v.first {
+		return bound, "", nil
 	}
-	wide := r.limits
-	wide.MaxAge *= heldBounds
-	wide.MaxBytes *= heldBounds
-	wide.MaxBatches *= heldBounds
-	least, err := v.overdue(wide)
-	return min(keep, max(oldest, least)), err
+	s, err := r.held(v, bound)
+	switch {
+	case err != nil:
+		return v.first, r.seen.HeldFor, err
+	case s == nil:
+		return bound, "", nil
+	}
+	if s.Name != r.seen.HeldFor {
+		r.log.Info("the ledger is kept beyond its bounds, as a savepoint needs it: remove that, if nobody will go back to a txid behind it",
+			"savepoint", s.Name, "txid", uint64(s.Txid), "created", s.Created)
+	}
+	return min(bound, s.Txid), s.Name, nil
 }
 
 // slack is the share of a bound by which it is overstepped (age) or kept below (count and size) so that not every pass
@@ -283,8 +293,13 @@ func (v *ledgerView) search(from batch.Txid, in func(batch.Txid) (bool, error)) 
 }
 
 func (v *ledgerView) committed(txid batch.Txid) (time.Time, error) {
+	e, err := v.entry(txid)
+	return e.Committed, err
+}
+
+func (v *ledgerView) entry(txid batch.Txid) (txstate.Entry, error) {
 	for e, err := range v.db.Store().Entries(v.ctx, txid, txid) {
-		return e.Committed, err
+		return e, err
 	}
-	return time.Time{}, fmt.Errorf("the ledger has no entry of txid %d", txid)
+	return txstate.Entry{}, fmt.Errorf("the ledger has no entry of txid %d", txid)
 }

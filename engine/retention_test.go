@@ -26,16 +26,16 @@ type ledgerWorld struct {
 	r    *retention
 	now  time.Time
 	txid batch.Txid
-	rows int // per batch
-	// The oldest savepoint; unknown while the place hasn't been looked at.
-	held    batch.Txid
-	unknown bool
+	rows int      // per batch
+	held holdings // looks into no place unless a test names one
 }
 
 func newLedgerWorld(t testing.TB, l plan.Ledger) *ledgerWorld {
 	w := &ledgerWorld{t: t, dir: filepath.Join(t.TempDir(), "words"), now: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), rows: 3}
 	w.open()
-	w.r = &retention{limits: ledgerBounds(l), log: hclog.NewNullLogger(), now: func() time.Time { return w.now }, every: baseEvery, held: func() (batch.Txid, bool) { return w.held, !w.unknown }}
+	w.r = &retention{limits: ledgerBounds(l), log: hclog.NewNullLogger(), now: func() time.Time { return w.now }, every: baseEvery}
+	w.held = holdings{pipeline: "words", log: w.r.log}
+	w.r.held = w.held.oldest
 	t.Cleanup(func() { w.db.Close() }) //nolint:errcheck // closed by the test, if that matters
 	return w
 }
@@ -100,7 +100,7 @@ func (w *ledgerWorld) pass() {
 	if err := w.r.pass(w.t.Context(), w.db); err != nil {
 		w.t.Fatal(err)
 	}
-	seen := LedgerStatus{}
+	seen := LedgerStatus{HeldFor: w.r.seen.HeldFor}
 	seen.First, _ = w.db.Ledger()
 	bases, err := w.db.Bases()
 	if err == nil && len(bases) > 0 && seen.First > 1 {
@@ -299,44 +299,5 @@ func TestLedgerUnbounded(t *testing.T) {
 	w.pass()
 	if first, base, _ := w.check(); first != 1 || base != 0 {
 		t.Errorf("the ledger begins at %d, base %d", first, base)
-	}
-}
-
-// TestLedgerKeepsWhatSavepointsNeed: what leads from the oldest savepoint to the present stays, up to twice the bounds.
-func TestLedgerKeepsWhatSavepointsNeed(t *testing.T) {
-	w := newLedgerWorld(t, plan.Ledger{MaxBatches: 100})
-	first := func() batch.Txid {
-		t.Helper()
-		w.pass()
-		first, _ := w.db.Ledger()
-		return first
-	}
-	w.unknown = true
-	for range 3 {
-		w.commit(60, time.Minute)
-		if got := first(); got != 1 {
-			t.Fatalf("the ledger begins at txid %d before the savepoints are known", got)
-		}
-	}
-	w.unknown, w.held = false, 40
-	if got := first(); got != 40 {
-		t.Errorf("the ledger begins at txid %d, the oldest savepoint is of 40", got)
-	}
-	w.commit(30, time.Minute)
-	if got := first(); got != 40 {
-		t.Errorf("the ledger begins at txid %d, the oldest savepoint is of 40", got)
-	}
-	w.commit(60, time.Minute)
-	if got := first(); got <= 40 || got > 270-200+1+2*100/slack {
-		t.Errorf("the ledger begins at txid %d, beyond twice the bounds", got)
-	}
-	w.held = 230
-	if got := first(); got <= 270-100 || got > 230 {
-		t.Errorf("the ledger begins at txid %d, the oldest savepoint is within the bounds", got)
-	}
-	w.held = 0
-	w.commit(60, time.Minute)
-	if got := first(); got <= 330-100 {
-		t.Errorf("the ledger begins at txid %d without savepoints", got)
 	}
 }

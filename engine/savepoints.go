@@ -68,15 +68,12 @@ type saver struct {
 
 	// Of the goroutine that runs it.
 	place *savepoint.Place // nil until it has been opened
-	id    string           // the store's identity
 	last  savepoint.Info   // the last scheduled one
 	next  time.Time
 	wait  time.Duration // before another attempt; zero after a success
 
-	mu     sync.Mutex
-	st     SavepointStatus
-	looked bool       // oldest is known
-	oldest batch.Txid // that of the oldest scheduled savepoint of this store, which is still there; 0 if there is none
+	mu sync.Mutex
+	st SavepointStatus
 }
 
 // newSaver checks what can be checked without asking anybody. It returns nil for a pipeline without a place.
@@ -223,9 +220,6 @@ func (s *saver) due(ctx context.Context) error {
 	s.st.Made++
 	s.mu.Unlock()
 	gone, err := s.place.Expire(ctx, info.Identity, s.Keep)
-	if lerr := s.look(ctx); lerr != nil { // what was known stays: at worst the ledger is kept for longer
-		s.log.Warn("the savepoints can't be listed", "place", s.place.String(), "error", lerr)
-	}
 	for _, name := range gone {
 		s.log.Info("savepoint removed: as many as are to be kept are newer", "name", name)
 	}
@@ -267,8 +261,7 @@ func (s *saver) open(ctx context.Context) error {
 			s.last = i
 		}
 	}
-	s.hold(all, id)
-	s.place, s.id, s.next = &place, id, time.Time{}
+	s.place, s.next = &place, time.Time{}
 	if s.last.Name != "" {
 		s.next = s.last.Created.Add(s.Every)
 	}
@@ -276,39 +269,6 @@ func (s *saver) open(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.st.Name, s.st.Txid, s.st.Bytes, s.st.Took, s.st.Covered = s.last.Name, s.last.Txid, s.last.Bytes, 0, s.last.Created
 	return nil
-}
-
-// look finds the oldest savepoint again.
-func (s *saver) look(ctx context.Context) error {
-	all, err := s.place.List(ctx)
-	if err == nil {
-		s.hold(all, s.id)
-	}
-	return err
-}
-
-// hold notes the oldest scheduled savepoint of the store with that identity.
-func (s *saver) hold(all []savepoint.Info, id string) {
-	var oldest batch.Txid
-	for i := range all {
-		if all[i].Made == savepoint.BySchedule && all[i].Identity == id && (oldest == 0 || all[i].Txid < oldest) {
-			oldest = all[i].Txid
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.looked, s.oldest = true, oldest
-}
-
-// held is the txid of the oldest savepoint behind which the ledger is to be kept: 0 if there is none. known is false until the place
-// has been looked at.
-func (s *saver) held() (txid batch.Txid, known bool) {
-	if s == nil {
-		return 0, true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.oldest, s.looked
 }
 
 // where names the place, be it open or not.

@@ -234,14 +234,6 @@ func TestSavepointsOfStores(t *testing.T) {
 		b.at(noon.Add(time.Duration(i+5)*time.Hour), time.Hour)
 	}
 	a.holds(3, 4, 7, 8)
-	for _, of := range []struct {
-		s    *saver
-		want batch.Txid
-	}{{a.saver, 3}, {b.saver, 7}, {a.again(), 0}, {nil, 0}} {
-		if txid, known := of.s.held(); txid != of.want || known != (of.want > 0 || of.s == nil) {
-			t.Errorf("the oldest is of txid %d (%t), want %d", txid, known, of.want)
-		}
-	}
 }
 
 // TestSavepointClockBack: the clock is set back; what is removed is what was made first.

@@ -8,7 +8,7 @@ func ledgerField() *field {
 			name: "changes", kind: kindEnum, enum: []string{"digests", "keep"}, def: "digests",
 			doc: "`digests`: of what a batch changed its digest is kept, by which a replay finds the first batch that comes out otherwise. `keep`: the changes themselves, too, so that it names key and both values. It costs the disk what the batches write.",
 		},
-		{name: "retention", kind: kindObject, doc: "How much is kept; the bound that is met first counts. What a replay needs to begin at is never trimmed.", fields: []*field{
+		{name: "retention", kind: kindObject, doc: "How much is kept; the bound that is met first counts. What a replay needs to begin at, and what a savepoint needs, is never trimmed.", fields: []*field{
 			{name: "age", kind: kindDuration, def: "7d", doc: "How long a batch is kept after its commit; `0s`: for ever."},
 			{name: "size", kind: kindSize, def: "2GiB", doc: "How large the ledger and the kept changes may be on disk; `0`: any size."},
 			{name: "batches", kind: kindInt, min: 1, def: "no bound", doc: "How many batches are kept."},

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/plan"
+	"github.com/tridentd/tridentd/savepoint"
+)
+
+// heldWorld is a ledger within 100 batches, and a place for savepoints of its store.
+type heldWorld struct {
+	*ledgerWorld
+	place savepoint.Place
+	to    string
+}
+
+func newHeldWorld(t *testing.T) *heldWorld {
+	w := &heldWorld{ledgerWorld: newLedgerWorld(t, plan.Ledger{MaxBatches: 100}), to: filepath.Join(t.TempDir(), "place")}
+	w.place = savepoint.At(w.to, "words")
+	w.held.places = []string{w.to}
+	return w
+}
+
+func (w *heldWorld) checkpoint(ctx context.Context, dir string) error {
+	_, err := w.db.Checkpoint(ctx, dir)
+	return err
+}
+
+func (w *heldWorld) create(name string) {
+	w.t.Helper()
+	if _, err := w.place.Create(w.t.Context(), name, w.dir, w.now, w.checkpoint); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *heldWorld) remove(name string) {
+	w.t.Helper()
+	if err := w.place.Remove(w.t.Context(), name); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// begins checks where the ledger begins, and for which savepoint.
+func (w *heldWorld) begins(first batch.Txid, heldFor string) {
+	w.t.Helper()
+	w.pass()
+	if got, _, _ := w.check(); got != first || w.r.seen.HeldFor != heldFor {
+		w.t.Errorf("the ledger begins at txid %d, held for %q; want %d, %q", got, w.r.seen.HeldFor, first, heldFor)
+	}
+}
+
+// trimmed checks that the ledger is within its bounds.
+func (w *heldWorld) trimmed() {
+	w.t.Helper()
+	w.pass()
+	if first, _, last := w.check(); last-first >= 100 || w.r.seen.HeldFor != "" {
+		w.t.Errorf("the ledger holds %d to %d, for %q", first, last, w.r.seen.HeldFor)
+	}
+}
+
+// TestLedgerHeld: what leads from the oldest savepoint to the present stays, however old that is, until it is removed; bases don't.
+func TestLedgerHeld(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t)
+	w.commit(40, time.Minute)
+	w.create("hand")
+	w.commit(60, time.Minute)
+	if _, err := w.place.Scheduled(t.Context(), w.dir, w.now, w.checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		w.commit(60, time.Minute)
+		w.begins(40, "hand") // check allows two bases
+	}
+	w.remove("hand")
+	w.begins(40, "hand") // the places aren't looked at all the time
+	w.now = w.now.Add(lookAgain)
+	w.pass()
+	if first, _, _ := w.check(); first != 100 || !strings.HasPrefix(w.r.seen.HeldFor, "schedule-") {
+		t.Errorf("the ledger begins at txid %d, for %q", first, w.r.seen.HeldFor)
+	}
+	w.remove(w.r.seen.HeldFor)
+	w.now = w.now.Add(lookAgain)
+	w.trimmed()
+	// One that has been made since the last look.
+	w.create("late")
+	late := w.txid
+	w.commit(300, time.Minute)
+	w.begins(late, "late")
+}
+
+// TestLedgerNotHeld: savepoints that nobody could go on from by this ledger hold nothing.
+func TestLedgerNotHeld(t *testing.T) {
+	t.Parallel()
+	t.Run("before a migration", func(t *testing.T) {
+		w := newHeldWorld(t)
+		w.commit(40, time.Minute)
+		if _, err := w.place.BeforeMigration(t.Context(), w.db, w.dir, w.now); err != nil {
+			t.Fatal(err)
+		}
+		w.commit(200, time.Minute)
+		w.trimmed()
+	})
+	t.Run("another store", func(t *testing.T) {
+		w, other := newHeldWorld(t), newHeldWorld(t)
+		w.held.places = []string{other.to}
+		other.commit(40, time.Minute)
+		other.create("other")
+		w.commit(200, time.Minute)
+		w.trimmed()
+	})
+	t.Run("the ledger has been trimmed", func(t *testing.T) {
+		w := newHeldWorld(t)
+		w.commit(40, time.Minute)
+		w.create("early")
+		w.commit(60, time.Minute)
+		if err := w.db.TrimLedger(t.Context(), 42); err != nil {
+			t.Fatal(err)
+		}
+		w.commit(200, time.Minute)
+		w.trimmed()
+	})
+	t.Run("the next entry is there", func(t *testing.T) {
+		w := newHeldWorld(t)
+		w.commit(40, time.Minute)
+		w.create("early")
+		w.commit(60, time.Minute)
+		if err := w.db.TrimLedger(t.Context(), 41); err != nil {
+			t.Fatal(err)
+		}
+		w.commit(200, time.Minute)
+		w.begins(41, "early")
+	})
+	t.Run("another history", func(t *testing.T) {
+		w := newHeldWorld(t)
+		w.commit(40, time.Minute)
+		w.create("hand")
+		w.remoteChain("hand")
+		w.commit(200, time.Minute)
+		w.trimmed()
+	})
+	t.Run("damaged", func(t *testing.T) {
+		w := newHeldWorld(t)
+		w.commit(40, time.Minute)
+		w.create("hand")
+		if err := os.WriteFile(filepath.Join(w.to, "words", "hand", "savepoint.json"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.commit(200, time.Minute)
+		w.trimmed()
+	})
+}
+
+// remoteChain has a savepoint say that it is of another history of the store, as one is that was made before the store was restored to
+// an earlier txid and went on otherwise.
+func (w *heldWorld) remoteChain(name string) {
+	w.t.Helper()
+	info, err := w.place.Load(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	path := filepath.Join(w.to, "words", name, "savepoint.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(b), info.Chain, "0123456789abcdef", 1)), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestLedgerHeldUnknown: while a place can't be listed nothing is trimmed, and that is told.
+func TestLedgerHeldUnknown(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t)
+	if err := os.WriteFile(w.to, nil, 0o600); err != nil { // a file where the folder should be
+		t.Fatal(err)
+	}
+	w.commit(300, time.Minute)
+	if err := w.r.pass(t.Context(), w.db); err == nil || !strings.Contains(err.Error(), "can't be listed") {
+		t.Errorf("%v", err)
+	}
+	if first, _, _ := w.check(); first != 1 || w.r.seen.First != 1 {
+		t.Errorf("the ledger begins at txid %d, the status says %d", first, w.r.seen.First)
+	}
+	if err := os.Remove(w.to); err != nil {
+		t.Fatal(err)
+	}
+	w.trimmed()
+}
+
+// TestUnusable tells what can't be restored from what can't be reached.
+func TestUnusable(t *testing.T) {
+	t.Parallel()
+	damaged := batch.NewError(batch.Permanent, batch.CodeStoreDamaged, "savepoint", errors.New("cut"), "")
+	away := batch.NewError(batch.Transient, batch.CodeUnavailable, "savepoint", errors.New("no route"), "")
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{{damaged, true}, {errors.Join(damaged, damaged), true}, {away, false}, {errors.Join(damaged, away), false}, {errors.Join(errors.Join(damaged, away), damaged), false}} {
+		if got := unusable(c.err); got != c.want {
+			t.Errorf("%v: %t", c.err, got)
+		}
+	}
+}
