@@ -104,7 +104,7 @@ func examine(ctx context.Context, t *target, pl *plan.Plan, timeout time.Duratio
 
 	checks := []*check{
 		begin(ctx, "disk", func(context.Context) []doctor.Finding { return checkSpace(t.dir) }),
-		begin(ctx, "memory", func(context.Context) []doctor.Finding { return checkMemory(pl.Batch) }),
+		begin(ctx, "memory", func(context.Context) []doctor.Finding { return checkMemory(pl.Memory, pl.Batch) }),
 	}
 	for _, src := range pl.Sources {
 		if src.Check == nil {

@@ -87,10 +87,10 @@ func TestRunningStore(t *testing.T) {
 }
 
 func TestCheckMemoryAndSpace(t *testing.T) {
-	if fs := checkMemory(plan.Limits{MaxBytes: 1 << 60}); len(fs) != 1 || fs[0].Code != doctor.CodeMemory || fs[0].Level != doctor.Warn {
+	if fs := checkMemory(0, plan.Limits{MaxBytes: 1 << 60}); len(fs) != 1 || fs[0].Code != doctor.CodeMemory || fs[0].Level != doctor.Warn {
 		t.Errorf("a batch larger than the memory: %+v", fs)
 	}
-	if fs := checkMemory(plan.Limits{MaxBytes: 1}); len(fs) != 1 || fs[0].Level != doctor.OK {
+	if fs := checkMemory(0, plan.Limits{MaxBytes: 1}); len(fs) != 1 || fs[0].Level != doctor.OK {
 		t.Errorf("a small batch: %+v", fs)
 	}
 	for _, tc := range []struct {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +9,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/doctor"
+	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/server"
@@ -201,22 +202,18 @@ func spaceFinding(free, size uint64) doctor.Finding {
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // checkMemory compares what a run may use with what the pipeline's batches may hold.
-func checkMemory(limits plan.Limits) []doctor.Finding {
-	limit := debug.SetMemoryLimit(-1)
-	if limit == math.MaxInt64 {
-		if limit = memoryTotal() / 2; limit == 0 {
-			return nil
-		}
+func checkMemory(own int64, limits plan.Limits) []doctor.Finding {
+	limit := cmp.Or(own, defaultMemoryLimit())
+	if limit == 0 {
+		return nil
 	}
-	flight := limits.MaxBytes
-	if flight == 0 {
-		flight = plan.DefaultMaxBytes
-	}
-	f := doctor.Finding{Subject: "memory", Text: fmt.Sprintf("a run may use %s, of which %s for batches in flight", doctor.Bytes(limit), doctor.Bytes(flight))}
-	if need := 64<<20 + 3*min(flight, math.MaxInt64/4); limit < need {
+	flight := cmp.Or(limits.MaxBytes, plan.DefaultMaxBytes)
+	room := engine.BytesInFlight(limit, limits.MaxBytes)
+	f := doctor.Finding{Subject: "memory", Text: fmt.Sprintf("a run may use %s, of which %s for batches in flight", doctor.Bytes(limit), doctor.Bytes(room))}
+	if room < flight {
 		f.Level, f.Code = doctor.Warn, doctor.CodeMemory
-		f.Text += fmt.Sprintf(": with less than %s there is little room for states", doctor.Bytes(need))
-		f.Remedy = "lower batch.max_bytes, or give the process more memory"
+		f.Text += fmt.Sprintf(": less than the %s of batch.max_bytes", doctor.Bytes(flight))
+		f.Remedy = "lower batch.max_bytes, or raise memory_limit"
 	}
 	return []doctor.Finding{f}
 }

@@ -304,7 +304,7 @@ func (a *app) migrateCopy(ctx context.Context, t *target, db *pebblestate.DB, di
 
 // refill runs the ledger with the changed pipeline, and opens what came of it. done gives that up.
 func (a *app) refill(ctx context.Context, t *target, db *pebblestate.DB, sources map[string]string) (from *pebblestate.DB, done func() error, err error) {
-	tuneMemory()
+	boundHeap(defaultMemoryLimit())
 	root, remove, err := scratch.Make("", "tridentd-migrate-")
 	if err != nil {
 		return nil, nil, err

@@ -108,7 +108,7 @@ func (a *app) replay(ctx context.Context, t *target, f *replayFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	tuneMemory()
+	boundHeap(defaultMemoryLimit())
 	switch {
 	case f.dump != 0:
 		return a.dump(ctx, t, f)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -108,7 +107,6 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	tuneMemory()
 	obs, reg, growing := &observer{}, prometheus.NewRegistry(), newLagGrowing(t.pipeline.Name())
 	reg.MustRegister(growing)
 	bar := newProgress(a.err, t.pipeline.Name(), obs)
@@ -124,12 +122,14 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	door := &access{standby: f.standby, log: log}
 	h, err := engine.Start(context.WithoutCancel(ctx), t.pipeline, engine.Options{
 		DataDir: t.root, Logger: log, UntilCaughtUp: f.until != "", Procs: f.procs, CheckDeterminism: f.twice, Fresh: f.fresh, Standby: f.standby, Registerer: reg, Observer: obs,
-		AfterOpen: door.begin, BeforeClose: door.end,
+		MemoryLimit: defaultMemoryLimit(),
+		AfterOpen:   door.begin, BeforeClose: door.end,
 	})
 	if err != nil {
 		bar.stop()
 		return a.hold(ctx, t, f, s, log, runError(err))
 	}
+	boundHeap(h.MemoryLimit())
 	s.passOn(h)
 	b := &backend{h: h, answers: known, stop: s.ask}
 	cfg := server.Config{Backend: b, Metrics: reg, Listen: f.listen, Dir: h.Dir(), Logger: log}
@@ -251,14 +251,4 @@ func (s *stopper) passOn(h *engine.Handle) {
 		case <-h.Done():
 		}
 	}()
-}
-
-// tuneMemory bounds the heap by half of what the machine has, unless the environment says otherwise.
-func tuneMemory() {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return
-	}
-	if n := memoryTotal(); n > 0 {
-		debug.SetMemoryLimit(n / 2)
-	}
 }

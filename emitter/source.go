@@ -13,6 +13,9 @@ const (
 // Env is what a source is opened with.
 type Env struct {
 	Logger hclog.Logger
+	// Buffer bounds what the source fetches before batches take it, in bytes; 0: the source's own default. A source that is told of a
+	// lower bound keeps that.
+	Buffer int64
 	Dir    string // what relative paths are relative to; empty: the working directory
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -34,6 +35,9 @@ type Options struct {
 	Fresh bool
 	// CacheBytes bounds the values that the store keeps in memory, and once more its table blocks. Default: 128 MiB.
 	CacheBytes int64
+	// MemoryLimit bounds what the run keeps in memory, in bytes, unless the pipeline has a limit of its own (WithMemoryLimit). It
+	// goes by the heap of the whole process, but doesn't set Go's limit for it (debug.SetMemoryLimit). Default: none.
+	MemoryLimit int64
 	// Standby has the run wait for as long as another process holds the pipeline's lock or its data directory, and again when it
 	// has lost the lock; without it both are errors. The pipeline must have a lock.
 	Standby bool
@@ -48,6 +52,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Observer is told what happens. It must not block. May be nil.
 	Observer Observer
+	// store changes the options that the store is opened with, in tests; nil: it doesn't.
+	store func(*pebblestate.Options)
 }
 
 // DefaultGrace is for how long a stop waits for the batches in flight.
@@ -82,7 +88,7 @@ func (o Options) check() error {
 	if !(o.CheckDeterminism >= 0 && o.CheckDeterminism <= 1) { // NaN is none
 		return batch.NewError(batch.Permanent, batch.CodeConfiguration, "start", fmt.Errorf("Options.CheckDeterminism is %v", o.CheckDeterminism), "give a share between 0 and 1")
 	}
-	return nil
+	return o.checkMemory()
 }
 
 func (o Options) withDefaults() Options {

@@ -44,6 +44,7 @@ type Pipeline struct {
 	onBad      plan.OnBad
 	limits     plan.Limits
 	ledger     plan.Ledger
+	memory     int64
 	savepoints plan.Savepoints
 	keeper     Keeper
 	steps      int
@@ -226,7 +227,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	slices.SortFunc(sources, func(a, b *sourceDef) int { return strings.Compare(a.plan.ID, b.plan.ID) })
 	at := map[*sourceDef]int{}
 	pl := &plan.Plan{
-		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits, Ledger: p.ledger, Savepoints: p.savepoints,
+		Name: p.name, Lines: p.lines, Exchanges: p.exchanges, Persists: p.persists, Statics: p.statics, Batch: p.limits, Ledger: p.ledger, Memory: p.memory, Savepoints: p.savepoints,
 	}
 	pl.Queries = sortedQueries(p.queries)
 	pl.Lines = append(slices.Clip(pl.Lines), describeQueries(pl.Queries)...)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,11 +37,13 @@ func Run(ctx context.Context, p *Pipeline, o Options) error {
 
 // Handle is a pipeline that runs.
 type Handle struct {
-	o     Options
-	plan  *plan.Plan
-	dir   string
-	log   hclog.Logger
-	began time.Time
+	o    Options
+	plan *plan.Plan
+	// memory is how the limit of what the run keeps in memory is shared out.
+	memory budget
+	dir    string
+	log    hclog.Logger
+	began  time.Time
 	// checked counts a batch that was computed twice and came out equal; nil if nobody counts.
 	checked func(batch.Txid)
 	done    chan struct{}
@@ -88,7 +91,7 @@ func Start(ctx context.Context, p *Pipeline, o Options) (*Handle, error) {
 	}
 	o = o.withDefaults()
 	h := &Handle{
-		o: o, plan: pl, dir: filepath.Join(o.DataDir, pl.Name),
+		o: o, plan: pl, memory: newBudget(cmp.Or(pl.Memory, o.MemoryLimit), o.CacheBytes, pl.Batch.MaxBytes), dir: filepath.Join(o.DataDir, pl.Name),
 		log:  o.Logger.With("pipeline", pl.Name),
 		done: make(chan struct{}), drain: make(chan struct{}), moved: make(chan struct{}), began: time.Now(),
 	}
@@ -155,9 +158,13 @@ func (h *Handle) open(ctx context.Context) (*pebblestate.DB, error) {
 	if err := pebblestate.CheckAside(h.dir); err != nil {
 		return nil, err
 	}
-	return pebblestate.Open(ctx, pebblestate.Options{
-		Dir: h.dir, Pipeline: h.plan.Name, Shards: plan.DefaultShards, CreateIfMissing: true, Logger: h.log, CacheBytes: h.o.CacheBytes,
-	})
+	o := pebblestate.Options{
+		Dir: h.dir, Pipeline: h.plan.Name, Shards: plan.DefaultShards, CreateIfMissing: true, Logger: h.log, CacheBytes: h.memory.cache, MemTableBytes: h.memory.memTable,
+	}
+	if h.o.store != nil {
+		h.o.store(&o)
+	}
+	return pebblestate.Open(ctx, o)
 }
 
 // Wait returns when the run has ended: nil after a drain, otherwise what ended it.
@@ -516,6 +523,10 @@ func (h *Handle) openSources(ctx context.Context, lease txstate.Lease) (*exec.Ex
 			Mirrors: h.mirrors, OnCommit: h.committed, Reopened: h.reopen,
 			Check: h.o.CheckDeterminism, OnChecked: h.checked,
 			Deliver: true, Fresh: h.o.Fresh,
+			MaxBytes: h.memory.inFlight, Fetched: h.memory.fetched,
+		}
+		if h.memory.limit > 0 {
+			cfg.Pressed = h.memory.pressed
 		}
 		if lease != nil {
 			cfg.Epoch, cfg.Claim = lease.Epoch(), lease.Claim

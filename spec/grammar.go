@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tridentd/tridentd/emitter/kafka"
+	"github.com/tridentd/tridentd/engine"
 )
 
 // grammar is the whole of what a pipeline's file may hold.
@@ -15,6 +16,7 @@ func grammar() *field {
 			{name: "pipeline", kind: kindName, required: true, doc: "The pipeline's name. Its data lies in a directory of this name, and its Kafka group carries it unless `group` says otherwise.", example: "pipeline: words"},
 			batchField(),
 			ledgerField(),
+			{name: "memory_limit", kind: kindSize, min: engine.MinMemoryLimit, def: "GOMEMLIMIT, or half of the cgroup's or machine's memory", doc: "What a run may keep in memory. Caches, fetched records and batches in flight get their shares of it; as long as memory is short, batches are small and wait for each other."},
 			savepointsField(),
 			{name: "connections", kind: kindObject, doc: "Servers that several sources use, written once.", fields: []*field{
 				{name: "kafka", kind: kindObject, doc: "The Kafka cluster of every source that names no brokers of its own.", fields: kafkaConnection(true)},

@@ -20,6 +20,7 @@ type model struct {
 	onBad       plan.OnBad
 	limits      plan.Limits
 	ledger      plan.Ledger
+	memory      int64
 	savepoints  plan.Savepoints
 	connections *node
 	keeper      *node
@@ -208,6 +209,9 @@ func (b *modeler) build(root *node) *model {
 	m.onBad = onBadOf(root.get("on_bad_record"), plan.Stop)
 	m.limits = b.limits(root.get("batch"))
 	m.ledger = ledgerOf(root.get("ledger"))
+	if n := root.get("memory_limit"); n != nil {
+		m.memory = n.num
+	}
 	m.savepoints = savepointsOf(root.get("savepoints"))
 	for _, section := range []string{"sources", "streams"} {
 		if n := root.get(section); n != nil {

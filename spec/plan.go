@@ -66,7 +66,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Ledger: p.m.ledger, Savepoints: saves, Text: p.text(), Definition: p.definition(), Lines: p.lines(), Keeper: p.planKeeper()}
+	pl := &plan.Plan{Name: p.name, Batch: p.m.limits, Ledger: p.m.ledger, Memory: p.m.memory, Savepoints: saves, Text: p.text(), Definition: p.definition(), Lines: p.lines(), Keeper: p.planKeeper()}
 	for i, s := range p.c.sources {
 		con := p.connectors[i]
 		src := &plan.Source{

@@ -60,6 +60,9 @@ func New(id string, cfg Config, env emitter.Env) (*Emitter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if env.Buffer > 0 {
+		cfg.MaxBuffer = min(cfg.MaxBuffer, env.Buffer)
+	}
 	log := env.Logger
 	if log == nil {
 		log = hclog.NewNullLogger()

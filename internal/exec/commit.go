@@ -164,7 +164,12 @@ func (x *Executor) Success(b *batch.Batch) {
 	x.mu.Lock()
 	f := x.flights[b.Txid]
 	delete(x.flights, b.Txid)
+	again := x.waiting
+	x.waiting = false
 	x.mu.Unlock()
+	if again {
+		defer x.signal()
+	}
 	byRange := map[string][]batch.Range{}
 	for _, r := range b.Ranges {
 		byRange[r.Source] = append(byRange[r.Source], r)

@@ -49,6 +49,12 @@ type Config struct {
 	// Deliver opens the plan's sinks and hands each batch's output to them before it commits. Without it (replays, tests of results) the
 	// output is only digested. With it, each batch must be recorded and commit by itself.
 	Deliver bool
+	// MaxBytes replaces Plan.Batch.MaxBytes if it is lower; 0: there is no such bound.
+	MaxBytes int64
+	// Fetched bounds what the sources together fetch before batches take it, in bytes; 0: their defaults.
+	Fetched int64
+	// Pressed tells that memory is short: a batch then waits until nothing is in flight, and is small. May be nil.
+	Pressed func() bool
 	// Fresh lets the pipeline start over although a sink's target holds output of it.
 	Fresh bool
 	// Now is the clock of everything that informs only: durations, commit times.
@@ -83,6 +89,7 @@ type Executor struct {
 	emitters []emitter.Emitter // as Plan.Sources
 	sourceAt map[string]int
 	ready    chan struct{}
+	waiting  bool // a batch was put off until one in flight has ended; guarded by mu
 	stop     context.CancelFunc
 	pumps    sync.WaitGroup
 	// Held while a task, or a shard, is worked on. They are kept apart: a read that hangs must not keep the batch
@@ -336,7 +343,7 @@ func (x *Executor) openSource(ctx context.Context, s *plan.Source, saved []txsta
 	if x.cfg.Sources != nil {
 		em, err = x.cfg.Sources(s.ID)
 	} else {
-		em, err = s.Open(plan.Env{Logger: x.log.With("source", s.ID)})
+		em, err = s.Open(plan.Env{Logger: x.log.With("source", s.ID), Buffer: x.cfg.Fetched / int64(len(x.plan.Sources))})
 	}
 	if err != nil {
 		return nil, err

@@ -35,7 +35,11 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 	x.asked = b.Time
 	x.mu.Unlock()
 	if !recorded {
-		x.planRanges(b)
+		pressed := x.cfg.Pressed != nil && x.cfg.Pressed()
+		if pressed && x.putOff() {
+			return false, nil
+		}
+		x.planRanges(b, pressed)
 		if len(b.Ranges) == 0 {
 			if due, err := x.due(ctx, b); err != nil || !due {
 				return false, x.located(err, b.Txid)
@@ -83,6 +87,17 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 	return true, nil
 }
 
+// pressedShare is the part of its bytes, one in so many, that a batch has while memory is short.
+const pressedShare = 4
+
+// putOff tells whether the next batch has to wait for one in flight. The end of that asks for it again.
+func (x *Executor) putOff() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.waiting = len(x.flights) > 0
+	return x.waiting
+}
+
 // revive opens the store again if its handle is done for and nothing uses it. As long as batches are in flight, the
 // commit of the first of them leads to that.
 func (x *Executor) revive(ctx context.Context) error {
@@ -103,7 +118,7 @@ func (x *Executor) revive(ctx context.Context) error {
 
 // planRanges asks each emitter for the next range of each partition. The bytes that one batch may hold are shared
 // evenly among the partitions that had something last time; what an emitter has fetched bounds the rest.
-func (x *Executor) planRanges(b *batch.Batch) {
+func (x *Executor) planRanges(b *batch.Batch, pressed bool) {
 	lim := x.plan.Batch
 	records := lim.MaxRecords
 	if records <= 0 {
@@ -112,6 +127,12 @@ func (x *Executor) planRanges(b *batch.Batch) {
 	bytes := lim.MaxBytes
 	if bytes <= 0 {
 		bytes = plan.DefaultMaxBytes
+	}
+	if x.cfg.MaxBytes > 0 {
+		bytes = min(bytes, x.cfg.MaxBytes)
+	}
+	if pressed {
+		bytes /= pressedShare
 	}
 	pending := lim.MaxPending
 	if pending <= 0 {

@@ -85,6 +85,8 @@ type world struct {
 	// takeover, if not nil, is done to the store before it is opened again.
 	takeover func(db *pebblestate.DB) error
 	commit   []int // how many batches each commit held
+	// pressed, if not nil, tells whether memory is short.
+	pressed func() bool
 	// total, if not nil, is called for each row of the batch aggregate, in the state stage; its error makes the row bad.
 	total func(txid batch.Txid, key string) error
 	// failures that the runs' coordinators were told.
@@ -272,7 +274,7 @@ func (w *world) start(fs vfs.FS) (*process, error) {
 	p.Executor = exec.New(exec.Config{
 		Plan: pl, DB: db, Shards: db.Shards(), Procs: w.procs, PlanSum: xxhash.Sum64String(pl.Text), Build: w.buildID, Logger: logger,
 		Now:      func() time.Time { return clock0 },
-		OnCommit: p.committed, Reopened: p.reopened,
+		OnCommit: p.committed, Reopened: p.reopened, Pressed: w.pressed,
 	})
 	snap, err := p.Open(ctx)
 	if err != nil {
