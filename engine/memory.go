@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/metrics"
 
@@ -45,24 +46,16 @@ type budget struct {
 	live     int64 // live heap from which on batches wait for each other
 }
 
-// memTables is how many memtables the store may hold at once.
-const memTables = 4
-
 func newBudget(limit, cache, inFlight int64) budget {
-	b := budget{limit: limit, cache: cache, inFlight: inFlight}
-	if b.cache == 0 {
-		b.cache = pebblestate.DefaultCacheBytes
+	b := budget{
+		limit: limit, cache: cmp.Or(cache, pebblestate.DefaultCacheBytes), memTable: pebblestate.DefaultMemTableBytes, inFlight: cmp.Or(inFlight, plan.DefaultMaxBytes),
 	}
-	if b.inFlight == 0 {
-		b.inFlight = plan.DefaultMaxBytes
-	}
-	b.memTable = pebblestate.DefaultMemTableBytes
 	if limit == 0 {
 		return b
 	}
 	b.cache = min(b.cache, limit/16)
 	b.inFlight = min(b.inFlight, limit/16)
-	b.memTable = min(b.memTable, limit/16/memTables)
+	b.memTable = min(b.memTable, limit/16/pebblestate.MemTables)
 	b.fetched = limit / 16
 	b.live = limit / 2
 	return b

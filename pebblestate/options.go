@@ -21,6 +21,8 @@ const (
 	DefaultShards        = 256
 	DefaultCacheBytes    = 128 << 20
 	DefaultMemTableBytes = 16 << 20
+	// MemTables is how many of them may wait for their flush before a commit waits.
+	MemTables            = 4
 	DefaultMaxBatchBytes = 1 << 30
 	DefaultMinFreeBytes  = 16 << 20
 
@@ -124,7 +126,7 @@ const pebbleFormat = pebble.FormatValueSeparation
 // pebbleOptions are tuned for few, large, sorted, synced batches. Where a value differs from Pebble's default:
 //
 //   - Memtables of 16 MiB (4 MiB): a batch of 100,000 keys fits. Larger ones take more memory and are no faster: inserting takes longer.
-//     Up to four of them (2) may wait for their flush before a commit waits.
+//     Up to MemTables of them (2) may wait for their flush before a commit waits.
 //   - Level 0 stops writes at 1,000 sublevels (12): a commit waits for memory, hardly ever for compaction.
 //   - Blocks of 16 KiB (4 KiB), half the index, and ten bits of bloom filter per key (none): states are read by
 //     point lookups, mostly of keys that the cache misses because they are new.
@@ -142,7 +144,7 @@ func (o *Options) pebbleOptions(fs vfs.FS, logger pebble.Logger, listener *pebbl
 		ErrorIfNotExists:            true,
 		CacheSize:                   max(o.CacheBytes, 8<<20),
 		MemTableSize:                uint64(o.MemTableBytes),
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: MemTables,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       1000,
 		LBaseMaxBytes:               64 << 20,

@@ -49,7 +49,7 @@ type Config struct {
 	// Deliver opens the plan's sinks and hands each batch's output to them before it commits. Without it (replays, tests of results) the
 	// output is only digested. With it, each batch must be recorded and commit by itself.
 	Deliver bool
-	// MaxBytes replaces Plan.Batch.MaxBytes if it is lower; 0: there is no such bound.
+	// MaxBytes takes the place of Plan.Batch.MaxBytes unless it is 0.
 	MaxBytes int64
 	// Fetched bounds what the sources together fetch before batches take it, in bytes; 0: their defaults.
 	Fetched int64

@@ -178,9 +178,11 @@ func (x *Executor) heldBack(all []quiet) map[int][]int64 {
 	for i, parts := range order { // order: each source by itself
 		least, ok := left[i]
 		steps := []int64{least}
-		if !ok {
+		if !ok { // all of the source's are quiet
 			least = math.MaxInt64
-			steps[0] = x.times.most(parts)
+			if steps[0], ok = x.times.most(parts[0].Source); !ok {
+				steps[0] = math.MaxInt64
+			}
 		}
 		for _, p := range slices.Backward(parts) {
 			least = min(least, shown(p))

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -124,13 +125,7 @@ func (x *Executor) planRanges(b *batch.Batch, pressed bool) {
 	if records <= 0 {
 		records = plan.DefaultMaxRecords
 	}
-	bytes := lim.MaxBytes
-	if bytes <= 0 {
-		bytes = plan.DefaultMaxBytes
-	}
-	if x.cfg.MaxBytes > 0 {
-		bytes = min(bytes, x.cfg.MaxBytes)
-	}
+	bytes := cmp.Or(x.cfg.MaxBytes, lim.MaxBytes, plan.DefaultMaxBytes)
 	if pressed {
 		bytes /= pressedShare
 	}

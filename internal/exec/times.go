@@ -2,7 +2,6 @@ package exec
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -64,21 +63,21 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 	for _, q := range b.Idle {
 		idle[q] = true
 	}
-	least, most := make(map[int]int64, len(timed)), make(map[int]int64, len(timed))
-	for q, et := range n.parts { // order: a minimum and a maximum
-		i := timed[q.Source]
-		if m, ok := most[i]; !ok || et > m {
-			most[i] = et
-		}
+	least := make(map[int]int64, len(timed))
+	for q, et := range n.parts { // order: a minimum
 		if idle[q] {
 			continue
 		}
+		i := timed[q.Source]
 		if m, ok := least[i]; !ok || et < m {
 			least[i] = et
 		}
 	}
-	for i, et := range most { // order: each source by itself
-		if _, held := least[i]; !held {
+	for id, i := range timed { // order: each source by itself
+		if _, held := least[i]; held {
+			continue
+		}
+		if et, ok := n.most(id); ok {
 			least[i] = et
 		}
 	}
@@ -93,15 +92,14 @@ func (t *times) next(p *plan.Plan, b *batch.Batch, seen []int64) *times {
 	return n
 }
 
-// most is the largest event time that one of the partitions has shown; the greatest int64 if none of them takes part.
-func (t *times) most(parts []batch.Partition) int64 {
-	most, found := int64(math.MaxInt64), false
-	for _, p := range parts {
-		if et, ok := t.parts[p]; ok && (!found || et > most) {
-			most, found = et, true
+// most is the largest event time that a partition of a source has shown; false if none takes part.
+func (t *times) most(source string) (most int64, ok bool) {
+	for q, et := range t.parts { // order: a maximum
+		if q.Source == source && (!ok || et > most) {
+			most, ok = et, true
 		}
 	}
-	return most
+	return most, ok
 }
 
 // take sets the watermarks that a batch left.

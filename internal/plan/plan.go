@@ -51,10 +51,9 @@ type Plan struct {
 
 	Batch Limits
 
-	MemoryLimit int64 // of a run, in bytes; 0: the run's
-	Ledger      Ledger
-	Memory      int64 // limit of a run, in bytes; 0: the run's own. No part of Plan.Text.
-	Savepoints  Savepoints
+	Ledger     Ledger
+	Memory     int64 // limit of a run, in bytes; 0: the run's own. No part of Plan.Text.
+	Savepoints Savepoints
 
 	// Keeper is where the master keeps its record besides the store; nil: nowhere.
 	Keeper *Keeper
