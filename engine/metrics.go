@@ -227,11 +227,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	if l := st.Ledger; l != nil {
 		gauge(n.ledgerFirst, float64(l.First))
 		gauge(n.ledgerBase, float64(l.Base))
-		held := 0.0
-		if l.HeldFor != "" {
-			held = 1
-		}
-		gauge(n.ledgerHeld, held)
+		gauge(n.ledgerHeld, truth(l.HeldFor != ""))
 		gauge(n.ledgerBytes, float64(l.Bytes))
 	}
 	if s := st.Savepoints; s != nil {

@@ -131,14 +131,3 @@ func shownAs(text string) []value.Value {
 	}
 	return all
 }
-
-// successor is the least key above all that begin with prefix; nil if there is none.
-func successor(prefix []byte) []byte {
-	s := append([]byte(nil), prefix...)
-	for i := len(s) - 1; i >= 0; i-- {
-		if s[i]++; s[i] != 0 {
-			return s[:i+1]
-		}
-	}
-	return nil
-}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tridentd/tridentd/agg"
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/enc"
 	"github.com/tridentd/tridentd/internal/names"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
@@ -59,7 +60,7 @@ func Rows(ctx context.Context, snap *pebblestate.Snapshot, s state.Schema, keys 
 	}
 	var row []value.Value
 	for _, prefix := range prefixes {
-		for r, err := range snap.Scan(ctx, s.Name, prefix, successor(prefix)) {
+		for r, err := range snap.Scan(ctx, s.Name, prefix, enc.PrefixEnd(prefix)) {
 			if err != nil {
 				return err
 			}
