@@ -123,8 +123,8 @@ type combine[K comparable, T any] struct {
 	live  []bool // by slot: a value has been added; false after a failure only
 	cells []byte
 
-	timed  bool    // deltas begin with times
-	latest []int64 // by slot, if they do: the latest event time of its values
+	timed  bool                 // deltas begin with times
+	latest windowop.LatestTimes // by slot, if they do
 
 	// With windows.
 	mark   int64   // the watermark by which rows are late
@@ -180,14 +180,11 @@ func (c *combine[K, T]) put(rc *rec, start int64, v T) bool {
 		slot = int32(c.table.New())
 		c.slots[k] = slot
 		c.keys, c.ends, c.live = keys, append(c.ends, len(keys)), append(c.live, false)
-		if c.timed {
-			c.latest = append(c.latest, txstate.NoTime)
-		}
 	}
 	if c.careful {
 		ok := c.addCarefully(rc, k, slot, v)
 		if ok && c.timed {
-			c.latest[slot] = max(c.latest[slot], rc.time)
+			c.latest.Note(int(slot), rc.time)
 		}
 		return ok
 	}
@@ -200,7 +197,7 @@ func (c *combine[K, T]) put(rc *rec, start int64, v T) bool {
 	}
 	c.live[slot] = true
 	if c.timed {
-		c.latest[slot] = max(c.latest[slot], rc.time)
+		c.latest.Note(int(slot), rc.time)
 	}
 	return true
 }

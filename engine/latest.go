@@ -71,8 +71,8 @@ type lastRows[K comparable, V, T any] struct {
 	pick    func(*T) *V
 	careful bool
 
-	timed    bool    // deltas begin with times
-	latest   []int64 // by slot, if they do: the latest event time of its values
+	timed    bool                 // deltas begin with times
+	latest   windowop.LatestTimes // by slot, if they do
 	slots    map[string]int
 	names    [][]byte // by slot: the encoded key
 	deltas   [][]byte // by slot
@@ -114,12 +114,9 @@ func (l *lastRows[K, V, T]) add(rc *rec, v T) {
 			l.names, l.deltas = append(l.names, nil), append(l.deltas, nil)
 		}
 		l.names[slot] = append(l.names[slot][:0], l.kbuf...)
-		if l.timed {
-			l.latest = append(l.latest, rc.time)
-		}
 	}
 	if l.timed {
-		l.latest[slot] = max(l.latest[slot], rc.time)
+		l.latest.Note(slot, rc.time)
 	}
 	l.deltas[slot] = append(l.deltas[slot][:0], l.db...)
 }

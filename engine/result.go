@@ -28,7 +28,6 @@ type stateRows struct {
 	trail    *trail
 	rows     *node[stateRow] // what the stage behind the state takes; nil as long as nobody asks
 	timed    bool            // the stream that it is kept of has event times
-	expires  bool            // the exchange has an operator that forgets rows
 	// Where an operator keeps the windows: what it hands on.
 	keyed    *window.Windows
 	emit     plan.Emit
@@ -37,7 +36,7 @@ type stateRows struct {
 
 // state is the state whose rows they are.
 func (s *stateRows) state() *plan.State {
-	if s.expires {
+	if s.keyed == nil && s.exchange.Output != nil { // they expire
 		return s.exchange.Output
 	}
 	return s.exchange.State

@@ -34,7 +34,7 @@ func (s *State[K]) expire(ttl time.Duration, clock plan.Clock) {
 		s.p.errorf("TTL: state %s has windows, whose rows are kept for their retention", s.name)
 		return
 	}
-	s.expires = s.p.expire(s.exchange, ttl, clock, s.sources, s.timed)
+	s.p.expire(s.exchange, ttl, clock, s.sources, s.timed)
 }
 
 // TTL is State.TTL for a table of latest rows.
@@ -65,31 +65,24 @@ type tableOf struct {
 	timed   bool
 }
 
-// expire puts an operator before the state of an exchange, which makes its rows expire; false if that can't be.
-func (p *Pipeline) expire(e *plan.Exchange, ttl time.Duration, clock plan.Clock, sources []*sourceDef, timed bool) bool {
+// expire puts an operator before the state of an exchange, which makes its rows expire.
+func (p *Pipeline) expire(e *plan.Exchange, ttl time.Duration, clock plan.Clock, sources []*sourceDef, timed bool) {
 	rows := e.State
 	name := rows.Schema.Name
 	switch {
 	case e.Operator != nil:
 		p.errorf("TTL: state %s has one already", e.Output.Schema.Name)
-		return true
+		return
 	case ttl <= 0:
 		p.errorf("TTL: state %s: %s isn't above 0", name, ttl)
-		return false
+		return
 	case clock == plan.ClockEvent && !timed:
 		p.errorf("TTL: state %s: its stream has no event time; give each source EventTime, or use TTLByBatch", name)
-		return false
+		return
 	}
-	kept := &plan.State{Schema: windowop.ExpiringSchema(rows.Schema), Clock: clock}
-	text := "ttl " + ttl.String() + " of batch time"
+	kept, text := windowop.Expire(e, ttl, clock), windowop.TTLText(ttl, clock)
 	if clock == plan.ClockEvent {
 		p.timed[kept] = sources
-		text = "ttl " + ttl.String() + " of event time"
-	}
-	rows.Mergeable = false
-	e.State, e.Output, e.Merge = kept, rows, nil
-	e.Operator = func() plan.Operator {
-		return &windowop.Expiring{TTL: int64(ttl), Timed: clock == plan.ClockEvent, Update: rows.Update, Emit: rows.Emit}
 	}
 	at := slices.IndexFunc(p.defined, func(d plan.StateDefinition) bool { return d.Schema.Name == name })
 	d := &p.defined[at]
@@ -100,7 +93,6 @@ func (p *Pipeline) expire(e *plan.Exchange, ttl time.Duration, clock plan.Clock,
 	of.Schema.Name = kept.Schema.Name
 	p.defined = append(p.defined, of)
 	p.describe("  rows of state %s expire: %s", name, text)
-	return true
 }
 
 // timedDeltas tells whether the deltas of an exchange begin with the times of their values.

@@ -24,8 +24,8 @@ type combiner struct {
 	deltas *plan.Deltas
 	mark   int64 // the watermark by which rows are late
 	cells  []byte
-	latest latestTimes // by group, where rows expire by their event times
-	next   []int       // by leaf: the row to be taken next
+	latest windowop.LatestTimes // by group, where rows expire by their event times
+	next   []int                // by leaf: the row to be taken next
 	failed *batch.Error
 }
 

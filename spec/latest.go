@@ -229,7 +229,7 @@ type tableSender struct {
 	slots groupTable
 	rows  []lastRow // by slot
 	// latest are by slot, where rows expire by their event times; delta is of one slot then.
-	latest latestTimes
+	latest windowop.LatestTimes
 	delta  []byte
 
 	deltas *plan.Deltas
@@ -366,7 +366,7 @@ func (r *tableRun) put(i int32, gone bool, at int64) {
 	s := r.s
 	slot := int(s.slots.number(r.key))
 	if r.times != nil {
-		s.latest.note(slot, at)
+		s.latest.Note(slot, at)
 	}
 	switch {
 	case slot < len(s.rows):

@@ -145,7 +145,7 @@ func (r *leafRun) run(sel []int32) {
 	}
 	if r.leaf.out.ttl.events() {
 		for k, i := range sel {
-			r.c.latest.note(int(r.numbers[k]), r.times.Int[r.f.records[i]])
+			r.c.latest.Note(int(r.numbers[k]), r.times.Int[r.f.records[i]])
 		}
 	}
 	r.sel = sel

@@ -5,13 +5,12 @@ import (
 
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/windowop"
-	"github.com/tridentd/tridentd/txstate"
 )
 
 // ttlFields are the settings of what keeps rows that expire: a step's, of the operator of, or an object's, of none.
 func ttlFields(of string) []*field {
 	return []*field{
-		{name: "ttl", kind: kindDuration, of: of, min: 1, def: "none", example: "ttl: 30d", doc: "Forgets a row once so much time has passed since its last change: see [states.md](tables.md#rows-that-expire). Rows of windows have a `retention` instead."},
+		{name: "ttl", kind: kindDuration, of: of, min: 1, def: "none", example: "ttl: 30d", doc: "Forgets a row once so much time has passed since its last change: see [tables.md](tables.md#rows-that-expire). Rows of windows have a `retention` instead."},
 		{name: "ttl_by", kind: kindEnum, of: of, enum: []string{"event", "batch"}, def: "event", doc: "The time that `ttl` goes by: `event`, a row is kept until the watermark is so much past the latest event time of what has changed it; `batch`, the clock of batches."},
 	}
 }
@@ -25,12 +24,14 @@ type expiry struct {
 // events tells whether rows expire by their event times.
 func (x *expiry) events() bool { return x != nil && !x.byBatch }
 
-func (x *expiry) text() string {
+func (x *expiry) clock() plan.Clock {
 	if x.byBatch {
-		return "ttl " + x.ttl.String() + " of batch time"
+		return plan.ClockBatch
 	}
-	return "ttl " + x.ttl.String() + " of event time"
+	return plan.ClockEvent
 }
+
+func (x *expiry) text() string { return windowop.TTLText(x.ttl, x.clock()) }
 
 // expiry is what a step says of when its rows expire; nil if they don't.
 func (st *stepDecl) expiry() *expiry {
@@ -59,26 +60,5 @@ func (c *checker) expires(o *output, st *stepDecl, e *env) {
 
 // expire makes an exchange's operator forget rows of its state.
 func (o *output) expire(e *plan.Exchange) {
-	rows, ttl := e.State, o.ttl
-	rows.Mergeable, rows.Emit, rows.TimeSources = false, 0, nil
-	e.Merge, e.Output = nil, rows
-	e.State = &plan.State{Schema: o.open, TimeSources: o.timeSources}
-	if ttl.byBatch {
-		e.State.Clock = plan.ClockBatch
-	}
-	emits := o.emits
-	e.Operator = func() plan.Operator {
-		return &windowop.Expiring{TTL: int64(ttl.ttl), Timed: ttl.events(), Update: rows.Update, Emit: emits}
-	}
-}
-
-// latestTimes holds the latest event time of each group of a task.
-type latestTimes []int64
-
-// note takes the time of a row of group n. Groups come in the order of their numbers.
-func (l *latestTimes) note(n int, at int64) {
-	for len(*l) <= n {
-		*l = append(*l, txstate.NoTime)
-	}
-	(*l)[n] = max((*l)[n], at)
+	windowop.Expire(e, o.ttl.ttl, o.ttl.clock()).TimeSources = o.timeSources
 }

@@ -99,7 +99,7 @@ var table = map[string]rule{
 	"internal/plan":     {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
 	"internal/exec":     {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
 	"internal/change":   {ours: []string{"internal/plan", "state"}},
-	"internal/windowop": {ours: []string{"internal/plan", "state"}},
+	"internal/windowop": {ours: []string{"internal/plan", "state", "txstate"}},
 	"internal/model":    {clients: []string{xxhash, rapid, pebble + "/vfs"}, ours: []string{"agg", "codec", "emitter", "engine", "window", "txstate", "pebblestate", "internal/exec", "internal/plan", "internal/query", "internal/rerun"}},
 	"internal/query":    {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/state"
+	"github.com/tridentd/tridentd/txstate"
 )
 
 // Expiring is the operator of a state whose rows are forgotten some time after their last change: by the batches' clock, or by event time, where
@@ -26,6 +27,38 @@ type Expiring struct {
 
 	val       []byte
 	cur, next []byte
+}
+
+// Expire has the rows of an exchange's state forgotten ttl after their last change. It returns the state that keeps when; by event time its
+// TimeSources are the caller's to set.
+func Expire(e *plan.Exchange, ttl time.Duration, clock plan.Clock) *plan.State {
+	rows := e.State
+	rows.Mergeable, rows.TimeSources = false, nil
+	kept := &plan.State{Schema: ExpiringSchema(rows.Schema), Clock: clock}
+	e.State, e.Output, e.Merge = kept, rows, nil
+	e.Operator = func() plan.Operator {
+		return &Expiring{TTL: int64(ttl), Timed: clock == plan.ClockEvent, Update: rows.Update, Emit: rows.Emit}
+	}
+	return kept
+}
+
+// TTLText says in a plan when rows expire.
+func TTLText(ttl time.Duration, clock plan.Clock) string {
+	if clock == plan.ClockBatch {
+		return "ttl " + ttl.String() + " of batch time"
+	}
+	return "ttl " + ttl.String() + " of event time"
+}
+
+// LatestTimes holds the latest event time of each group of a task, by the groups' numbers.
+type LatestTimes []int64
+
+// Note takes the time of a value of group n.
+func (l *LatestTimes) Note(n int, at int64) {
+	for len(*l) <= n {
+		*l = append(*l, txstate.NoTime)
+	}
+	(*l)[n] = max((*l)[n], at)
 }
 
 // AppendTimed appends what comes before a delta for an Expiring that is Timed.
