@@ -55,6 +55,13 @@ func command(t *testing.T, want int, args ...string) string {
 	return out.String()
 }
 
+// runMigrated writes a pipeline of these parts and runs it on what is there, in batches of a random size.
+func runMigrated(t *testing.T, file, data string, rng *rand.Rand, parts ...string) {
+	t.Helper()
+	writeFile(t, file, migrationPipeline(1+rng.IntN(40), parts...))
+	command(t, 0, "run", file, "--data", data, "--until", "caught-up", "--listen", "off", "--log-level", "error")
+}
+
 // appendOrders appends lines to the input files.
 func appendOrders(t *testing.T, dir string, rng *rand.Rand, n int) {
 	t.Helper()
@@ -83,11 +90,7 @@ func TestBackfilledIsAsFromTheStart(t *testing.T) {
 		rng := rand.New(rand.NewPCG(20261201, seed))
 		dir := t.TempDir()
 		file := filepath.Join(dir, "orders.yaml")
-		run := func(data string, parts ...string) {
-			t.Helper()
-			writeFile(t, file, migrationPipeline(1+rng.IntN(40), parts...))
-			command(t, 0, "run", file, "--data", data, "--until", "caught-up", "--listen", "off", "--log-level", "error")
-		}
+		run := func(data string, parts ...string) { runMigrated(t, file, data, rng, parts...) }
 		moved, fresh := filepath.Join(dir, "moved"), filepath.Join(dir, "fresh")
 		for range 1 + rng.IntN(3) {
 			appendOrders(t, dir, rng, rng.IntN(60))
@@ -114,11 +117,7 @@ func TestRenamedWindowsGoOn(t *testing.T) {
 		rng := rand.New(rand.NewPCG(20261202, seed))
 		dir := t.TempDir()
 		file := filepath.Join(dir, "orders.yaml")
-		run := func(data string, parts ...string) {
-			t.Helper()
-			writeFile(t, file, migrationPipeline(1+rng.IntN(40), parts...))
-			command(t, 0, "run", file, "--data", data, "--until", "caught-up", "--listen", "off", "--log-level", "error")
-		}
+		run := func(data string, parts ...string) { runMigrated(t, file, data, rng, parts...) }
 		moved, fresh := filepath.Join(dir, "moved"), filepath.Join(dir, "fresh")
 		appendOrders(t, dir, rng, 30+rng.IntN(60))
 		run(moved, "totals", "hourly")

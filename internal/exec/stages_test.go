@@ -434,21 +434,24 @@ func TestTimersBeginBatches(t *testing.T) {
 	}
 }
 
+// closedCounts sums, by user, the records of windows of ten seconds that have closed.
+func (w *world) closedCounts() *engine.Pipeline {
+	p := engine.New("test", engine.WithBatching(w.batch))
+	events := engine.From(p, "events", w.events, codec.JSON[event]()).
+		EventTime(func(e event) time.Time { return e.At }, 5*time.Second, engine.IdleAfter(time.Hour))
+	counts := engine.Aggregate(engine.GroupByWindow(events, window.Tumbling(10*time.Second), func(e event) string { return e.User }, "user"),
+		"counts", agg.Count[event]("n"))
+	closed := engine.Closed[int64](counts)
+	engine.Aggregate(engine.GroupBy(closed, func(r engine.Result[string, int64]) string { return r.Key }, "user"), "closed",
+		agg.SumOf("n", func(r engine.Result[string, int64]) int64 { return r.Value }))
+	return p
+}
+
 // A batch begins when a partition that holds the watermark back has been idle for its limit, if that lets a window close; the
 // next closes it.
 func TestIdleLimitBeginsABatch(t *testing.T) {
 	w := newWorld(t)
-	w.build = func() *engine.Pipeline {
-		p := engine.New("test", engine.WithBatching(w.batch))
-		events := engine.From(p, "events", w.events, codec.JSON[event]()).
-			EventTime(func(e event) time.Time { return e.At }, 5*time.Second, engine.IdleAfter(time.Hour))
-		counts := engine.Aggregate(engine.GroupByWindow(events, window.Tumbling(10*time.Second), func(e event) string { return e.User }, "user"),
-			"counts", agg.Count[event]("n"))
-		closed := engine.Closed[int64](counts)
-		engine.Aggregate(engine.GroupBy(closed, func(r engine.Result[string, int64]) string { return r.Key }, "user"), "closed",
-			agg.SumOf("n", func(r engine.Result[string, int64]) int64 { return r.Value }))
-		return p
-	}
+	w.build = w.closedCounts
 	w.events.add(0, record("ann", 1, 0))
 	w.events.add(1, record("bob", 1, 0))
 	start := time.Now()
@@ -492,17 +495,7 @@ func TestIdleLimitBeginsABatch(t *testing.T) {
 // would had the others been idle before it.
 func TestAllIdleAtOnce(t *testing.T) {
 	w := newWorld(t)
-	w.build = func() *engine.Pipeline {
-		p := engine.New("test", engine.WithBatching(w.batch))
-		events := engine.From(p, "events", w.events, codec.JSON[event]()).
-			EventTime(func(e event) time.Time { return e.At }, 5*time.Second, engine.IdleAfter(time.Hour))
-		counts := engine.Aggregate(engine.GroupByWindow(events, window.Tumbling(10*time.Second), func(e event) string { return e.User }, "user"),
-			"counts", agg.Count[event]("n"))
-		closed := engine.Closed[int64](counts)
-		engine.Aggregate(engine.GroupBy(closed, func(r engine.Result[string, int64]) string { return r.Key }, "user"), "closed",
-			agg.SumOf("n", func(r engine.Result[string, int64]) int64 { return r.Value }))
-		return p
-	}
+	w.build = w.closedCounts
 	w.events.add(0, record("ann", 1, 0), record("cem", 1, 16*time.Second), record("ann", 1, 40*time.Second))
 	w.events.add(1, record("bob", 1, 0))
 	var moved atomic.Int64
