@@ -213,11 +213,16 @@ func (c *checker) joinSide(o *output, side int, st *stepDecl, e *env) *joinSide 
 			o.keys[i], o.schema.Key[i].Type = expr.Any, vec.Any.String()
 		}
 	}
-	j.sides = append(j.sides, s)
-	if !slices.Contains(o.sources, e.src) {
-		o.sources = append(o.sources, e.src)
-	}
+	o.addSide(s)
 	return s
+}
+
+// addSide adds a way of rows to the output's step.
+func (o *output) addSide(s *joinSide) {
+	o.join.sides = append(o.join.sides, s)
+	if !slices.Contains(o.sources, s.env.src) {
+		o.sources = append(o.sources, s.env.src)
+	}
 }
 
 // joined declares the columns of a join's rows: the stream's own fields, those of the other side behind the name that `as` gives it, and,

@@ -245,12 +245,32 @@ func (r *joinReader) send(j windowop.Joined, row func(vals []value.Value, at int
 		if !j.Has[side] {
 			continue
 		}
-		for _, i := range r.carried[side] {
-			var err error
-			if r.vals[i], b, err = value.DecodeBinary(b); err != nil {
-				return err
-			}
+		if err := r.fill(side, b); err != nil {
+			return err
 		}
 	}
 	return row(r.vals, j.Time)
+}
+
+// fill reads the fields that a side's row carries.
+func (r *joinReader) fill(side int, b []byte) (err error) {
+	for _, i := range r.carried[side] {
+		if r.vals[i], b, err = value.DecodeBinary(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passed reads a row that a step hands on as it was: its fields and, if timed, its event time.
+func (r *joinReader) passed(wire []byte, timed bool) (at int64, err error) {
+	if timed {
+		n := 0
+		if at, n = binary.Varint(wire); n <= 0 {
+			return 0, errGroupCutOff
+		}
+		wire = wire[n:]
+	}
+	clear(r.vals)
+	return at, r.fill(0, wire)
 }

@@ -2,10 +2,8 @@ package spec
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tridentd/tridentd/agg"
@@ -118,10 +116,7 @@ func (c *checker) lookupSide(b *branch, o *output, st *stepDecl, e *env) *joinSi
 		set.scope = e.freeze(expressions(set.exprs)...)
 		b.ops = append(b.ops, set)
 	}
-	o.join.sides = append(o.join.sides, s)
-	if !slices.Contains(o.sources, e.src) {
-		o.sources = append(o.sources, e.src)
-	}
+	o.addSide(s)
 	return s
 }
 
@@ -258,19 +253,9 @@ func (r *joinReader) look(key, b []byte, row func(vals []value.Value, at int64) 
 		if wire, rest, err = nextWire(rest); err != nil {
 			return err
 		}
-		var at int64
-		if r.lookup.timed {
-			w := 0
-			if at, w = binary.Varint(wire); w <= 0 {
-				return errGroupCutOff
-			}
-			wire = wire[w:]
-		}
-		clear(r.vals)
-		for _, i := range r.carried[0] {
-			if r.vals[i], wire, err = value.DecodeBinary(wire); err != nil {
-				return err
-			}
+		at, err := r.passed(wire, r.lookup.timed)
+		if err != nil {
+			return err
 		}
 		if found {
 			for k, i := range r.carried[1] {

@@ -181,11 +181,8 @@ func answerRows(left any, emit func(row []value.Value) error) error {
 // plan makes the query of a plan.
 func (q *queryCheck) plan() *plan.Query {
 	p := &plan.Query{
-		Name: q.decl.name, Columns: q.cols, Decode: q.decode, Rows: answerRows, Lines: q.lines(),
+		Name: q.decl.name, Params: q.params(), Columns: q.cols, Decode: q.decode, Rows: answerRows, Lines: q.lines(),
 		NewTask: func(args any) plan.Task { return &queryTask{task: newTask(q.src), args: args.([]byte)} },
-	}
-	for _, a := range q.decl.args {
-		p.Params = append(p.Params, state.Column{Name: a.name, Type: a.kind.String()})
 	}
 	for _, o := range q.c.outputs {
 		if o.join != nil {
@@ -211,12 +208,15 @@ func (q *queryCheck) plan() *plan.Query {
 	return p
 }
 
-func (q *queryCheck) lines() []string {
-	var args []state.Column
+func (q *queryCheck) params() (all []state.Column) {
 	for _, a := range q.decl.args {
-		args = append(args, state.Column{Name: a.name, Type: a.kind.String()})
+		all = append(all, state.Column{Name: a.name, Type: a.kind.String()})
 	}
-	lines := []string{fmt.Sprintf("query %s: %s to %s", q.decl.name, columnsText(args), columnsText(q.cols))}
+	return all
+}
+
+func (q *queryCheck) lines() []string {
+	lines := []string{fmt.Sprintf("query %s: %s to %s", q.decl.name, columnsText(q.params()), columnsText(q.cols))}
 	for i, st := range q.decl.stream.steps {
 		if i < len(q.decl.stream.steps)-1 {
 			lines = append(lines, fmt.Sprintf("  %d %s", i+1, st.text(q.decl.stream)))

@@ -130,10 +130,7 @@ func (c *checker) relaySide(o *output, st *stepDecl, e *env) *joinSide {
 			}
 		}
 	}
-	o.join.sides = append(o.join.sides, s)
-	if !slices.Contains(o.sources, e.src) {
-		o.sources = append(o.sources, e.src)
-	}
+	o.addSide(s)
 	return s
 }
 
@@ -317,19 +314,9 @@ func (r *joinReader) relayed(b []byte, row func(vals []value.Value, at int64) er
 	}
 	l.sort()
 	for _, w := range l.rows {
-		wire, at := w.wire, int64(0)
-		if l.timed {
-			n := 0
-			if at, n = binary.Varint(wire); n <= 0 {
-				return 0, errGroupCutOff
-			}
-			wire = wire[n:]
-		}
-		clear(r.vals)
-		for _, i := range r.carried[0] {
-			if r.vals[i], wire, err = value.DecodeBinary(wire); err != nil {
-				return 0, err
-			}
+		at, err := r.passed(w.wire, l.timed)
+		if err != nil {
+			return 0, err
 		}
 		if err := row(r.vals, at); err != nil {
 			return 0, err
