@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/coordinator"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
 	"github.com/tridentd/tridentd/state"
@@ -251,8 +252,13 @@ func TestReadHangs(t *testing.T) {
 	w := newWorld(t)
 	w.procs = 2
 	w.fill(30)
-	release, hangs := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	release, hangs, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once, stop sync.Once
+	w.event = func(ev coordinator.Event) {
+		if _, ok := ev.(coordinator.Stop); ok {
+			stop.Do(func() { close(stopped) })
+		}
+	}
 	deaf := func(_ context.Context, r batch.Range) error { // to its context
 		if r.Start > 0 {
 			once.Do(func() { close(hangs) })
@@ -285,6 +291,11 @@ func TestReadHangs(t *testing.T) {
 		t.Error("the first batch doesn't commit")
 	}
 	p.run.Stop()
+	select {
+	case <-stopped: // until then what was read could commit
+	case <-time.After(10 * time.Second):
+		t.Error("the stop isn't taken")
+	}
 	close(release)
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -292,7 +303,7 @@ func TestReadHangs(t *testing.T) {
 	if o := w.outcomeOf(fs); o.snap.Txid != 1 {
 		t.Errorf("txid %d has committed, want 1", o.snap.Txid)
 	}
-	w.events.read, w.lines.read, w.total = nil, nil, nil
+	w.events.read, w.lines.read, w.total, w.event = nil, nil, nil, nil
 	if err := w.once(fs).check(w); err != nil {
 		t.Error(err)
 	}

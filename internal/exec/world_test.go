@@ -85,6 +85,8 @@ type world struct {
 	// takeover, if not nil, is done to the store before it is opened again.
 	takeover func(db *pebblestate.DB) error
 	commit   []int // how many batches each commit held
+	// event, if not nil, is told each event that the runs' coordinators have taken.
+	event func(coordinator.Event)
 	// pressed, if not nil, tells whether memory is short.
 	pressed func() bool
 	// total, if not nil, is called for each row of the batch aggregate, in the state stage; its error makes the row bad.
@@ -290,6 +292,9 @@ func (w *world) start(fs vfs.FS) (*process, error) {
 }
 
 func (w *world) observe(_ time.Time, ev coordinator.Event, _ []coordinator.Action) {
+	if w.event != nil {
+		w.event(ev)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := coordinator.FailureOf(ev); err != nil {
