@@ -29,6 +29,9 @@
 // decimal.Decimal, gets the number's own digits. A null, or a missing JSON field, for anything but Null and any is an
 // error: a zero would look like a value. A wanted field that occurs twice is one too. In CSV every wanted column must
 // be in the header line. Pointers are refused when the pipeline is built: Null says the same without sharing memory.
+//
+// Short strings share their allocations. Who keeps one for long, in a map of one's own for instance, keeps some KiB with
+// it, unless it is a copy by strings.Clone.
 package codec
 
 import (
@@ -94,14 +97,25 @@ func (p plain[T]) Begin([]string) error                  { return nil }
 func (p plain[T]) Decode(r *batch.Record, into *T) error { return p.f(r, into) }
 
 // String takes the value as it is. A null value is a bad record: see NullString.
-func String() Decoder[string] {
-	return plain[string]{"string", func(r *batch.Record, into *string) error {
-		if r.Value == nil {
-			return errNull
-		}
-		*into = string(r.Value)
-		return nil
-	}}
+func String() Decoder[string] { return stringDecoder{} }
+
+type stringDecoder struct{}
+
+func (stringDecoder) Describe() string    { return "string" }
+func (stringDecoder) CSV() bool           { return false }
+func (stringDecoder) Err() error          { return nil }
+func (stringDecoder) New() Decode[string] { return &stringDecode{} }
+
+type stringDecode struct{ texts texts }
+
+func (*stringDecode) Begin([]string) error { return nil }
+
+func (d *stringDecode) Decode(r *batch.Record, into *string) error {
+	if r.Value == nil {
+		return errNull
+	}
+	*into = d.texts.of(r.Value)
+	return nil
 }
 
 // NullString takes the value as it is, null included.

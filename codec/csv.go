@@ -68,6 +68,7 @@ type csvDecode[T any] struct {
 	columns int   // of the header line
 	at      []int // the column of each field
 	fields  [][]byte
+	texts   texts
 	scratch []byte
 }
 
@@ -120,7 +121,7 @@ func (d *csvDecode[T]) Decode(r *batch.Record, into *T) error {
 			f.in(v).SetZero()
 			continue
 		}
-		if err := f.node.text(f.in(v), text); err != nil {
+		if err := f.node.text(&d.texts, f.in(v), text); err != nil {
 			return fmt.Errorf("field %s: %w", d.str.names[i], err)
 		}
 	}

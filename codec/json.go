@@ -77,6 +77,7 @@ type jsonState struct {
 	scanners []*jsonscan.Scanner // by structure.id
 	fields   []jsonscan.Field    // a stack: structs within structs, of the same type too
 	text     []byte
+	texts    texts
 }
 
 // object fills a struct from an object's text.
@@ -113,13 +114,13 @@ func (d *jsonState) set(n *node, v reflect.Value, f jsonscan.Field) error {
 }
 
 // withText calls set with what a string stands for.
-func (d *jsonState) withText(f jsonscan.Field, v reflect.Value, set func(reflect.Value, []byte) error) error {
+func (d *jsonState) withText(f jsonscan.Field, v reflect.Value, set setter) error {
 	if !f.Escaped {
-		return set(v, f.Raw)
+		return set(&d.texts, v, f.Raw)
 	}
 	var err error
 	if d.text, err = jsonscan.Unescape(d.text[:0], f.Raw); err != nil {
 		return err
 	}
-	return set(v, d.text)
+	return set(&d.texts, v, d.text)
 }

@@ -15,8 +15,11 @@ import (
 	"github.com/tridentd/tridentd/internal/jsonscan"
 )
 
+// setter sets v to what a text stands for.
+type setter = func(t *texts, v reflect.Value, text []byte) error
+
 // fromText makes n a type that JSON writes as a string.
-func (n *node) fromText(set func(reflect.Value, []byte) error) {
+func (n *node) fromText(set setter) {
 	n.text = set
 	n.json = func(d *jsonState, v reflect.Value, f jsonscan.Field) error {
 		if f.Kind != jsonscan.String {
@@ -27,12 +30,12 @@ func (n *node) fromText(set func(reflect.Value, []byte) error) {
 }
 
 // fromNumber makes n a type that JSON writes as a number.
-func (n *node) fromNumber(set func(reflect.Value, []byte) error, fractions bool) {
+func (n *node) fromNumber(set setter, fractions bool) {
 	n.text = set
-	n.json = func(_ *jsonState, v reflect.Value, f jsonscan.Field) error {
+	n.json = func(d *jsonState, v reflect.Value, f jsonscan.Field) error {
 		switch {
 		case f.Kind == jsonscan.Number || f.Kind == jsonscan.Float && fractions:
-			return set(v, f.Raw)
+			return set(&d.texts, v, f.Raw)
 		case f.Kind == jsonscan.Float:
 			return fmt.Errorf("%s is written with a fraction or an exponent, %s takes integers only", clip(f.Raw), v.Type())
 		case fractions:
@@ -67,17 +70,17 @@ func clip(text []byte) string {
 	return strconv.Quote(string(text))
 }
 
-func setString(v reflect.Value, text []byte) error {
-	v.SetString(string(text))
+func setString(t *texts, v reflect.Value, text []byte) error {
+	v.SetString(t.of(text))
 	return nil
 }
 
-func setBytes(v reflect.Value, text []byte) error {
+func setBytes(_ *texts, v reflect.Value, text []byte) error {
 	v.SetBytes(append([]byte{}, text...))
 	return nil
 }
 
-func setBool(v reflect.Value, text []byte) error {
+func setBool(_ *texts, v reflect.Value, text []byte) error {
 	switch string(text) {
 	case "true", "True", "TRUE", "1":
 		v.SetBool(true)
@@ -89,7 +92,7 @@ func setBool(v reflect.Value, text []byte) error {
 	return nil
 }
 
-func setInt(v reflect.Value, text []byte) error {
+func setInt(_ *texts, v reflect.Value, text []byte) error {
 	n, ok := jsonscan.ParseInt(text)
 	if !ok || v.OverflowInt(n) {
 		return badInteger(v, text)
@@ -98,7 +101,7 @@ func setInt(v reflect.Value, text []byte) error {
 	return nil
 }
 
-func setUint(v reflect.Value, text []byte) error {
+func setUint(_ *texts, v reflect.Value, text []byte) error {
 	n, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil && string(text) == "-0" {
 		n, err = 0, nil
@@ -119,7 +122,7 @@ func badInteger(v reflect.Value, text []byte) error {
 }
 
 // setFloat takes finite numbers.
-func setFloat(v reflect.Value, text []byte) error {
+func setFloat(_ *texts, v reflect.Value, text []byte) error {
 	f, err := strconv.ParseFloat(string(text), v.Type().Bits())
 	if errors.Is(err, strconv.ErrRange) {
 		return fmt.Errorf("%s is beyond the range of %s", clip(text), v.Type())
@@ -132,7 +135,7 @@ func setFloat(v reflect.Value, text []byte) error {
 }
 
 // setFloatText takes what JSON has no form for as well. Every NaN becomes the same one.
-func setFloatText(v reflect.Value, text []byte) error {
+func setFloatText(t *texts, v reflect.Value, text []byte) error {
 	switch string(text) {
 	case "NaN":
 		v.SetFloat(math.NaN())
@@ -144,12 +147,12 @@ func setFloatText(v reflect.Value, text []byte) error {
 		if len(bytes.Trim(text, "0123456789+-.eE")) > 0 {
 			return fmt.Errorf("%s is not a number", clip(text))
 		}
-		return setFloat(v, text)
+		return setFloat(t, v, text)
 	}
 	return nil
 }
 
-func setTime(v reflect.Value, text []byte) error {
+func setTime(_ *texts, v reflect.Value, text []byte) error {
 	t, err := time.Parse(time.RFC3339Nano, string(text))
 	if err != nil {
 		return fmt.Errorf("%s is not a time as RFC 3339 writes it (2006-01-02T15:04:05Z)", clip(text))
@@ -159,7 +162,7 @@ func setTime(v reflect.Value, text []byte) error {
 	return nil
 }
 
-func setDuration(v reflect.Value, text []byte) error {
+func setDuration(_ *texts, v reflect.Value, text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil {
 		return fmt.Errorf("%s is not a duration such as 1m30s", clip(text))
@@ -168,7 +171,7 @@ func setDuration(v reflect.Value, text []byte) error {
 	return nil
 }
 
-func setUnmarshaler(v reflect.Value, text []byte) error {
+func setUnmarshaler(_ *texts, v reflect.Value, text []byte) error {
 	v.SetZero() // an unmarshaler may reuse the memory of the value before, which somebody may hold
 	return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText(text)
 }
@@ -185,7 +188,7 @@ func jsonBase64(d *jsonState, v reflect.Value, f jsonscan.Field) error {
 	if f.Kind != jsonscan.String {
 		return unexpected(f, "a string in base64")
 	}
-	return d.withText(f, v, func(v reflect.Value, text []byte) error {
+	return d.withText(f, v, func(_ *texts, v reflect.Value, text []byte) error {
 		b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 		n, err := base64.StdEncoding.Strict().Decode(b, text)
 		if err != nil {

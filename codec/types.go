@@ -19,8 +19,8 @@ type node struct {
 	// null tells that the type takes null and a missing field; json then gets Kind Null or Missing too.
 	null bool
 	json func(d *jsonState, v reflect.Value, f jsonscan.Field) error
-	text func(v reflect.Value, text []byte) error // nil: no form in CSV
-	str  *structure                               // of a struct
+	text setter     // nil: no form in CSV
+	str  *structure // of a struct
 }
 
 // structure is a struct's fields.
@@ -79,7 +79,7 @@ func (c *compiler) compile(t reflect.Type, path string) (*node, error) {
 		n.json = func(d *jsonState, v reflect.Value, f jsonscan.Field) error {
 			switch f.Kind {
 			case jsonscan.Number, jsonscan.Float:
-				return setUnmarshaler(v, f.Raw)
+				return setUnmarshaler(&d.texts, v, f.Raw)
 			case jsonscan.String:
 				return d.withText(f, v, setUnmarshaler)
 			}
@@ -156,9 +156,9 @@ func (c *compiler) compileNull(n *node, t reflect.Type, path string) error {
 		return of.json(d, v.Field(0), f)
 	}
 	if of.text != nil {
-		n.text = func(v reflect.Value, text []byte) error {
+		n.text = func(t *texts, v reflect.Value, text []byte) error {
 			v.Field(1).SetBool(true)
-			return of.text(v.Field(0), text)
+			return of.text(t, v.Field(0), text)
 		}
 	}
 	return nil
