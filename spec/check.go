@@ -27,7 +27,7 @@ type branch struct {
 
 // op is a checked step of a branch.
 type op struct {
-	kind  string // filter, set, flat_map, lookup
+	kind  string // filter, set, flat_map, lookup, peek
 	label string
 	scope *expr.Scope // of the expressions
 	exprs []exprDecl
@@ -37,6 +37,7 @@ type op struct {
 	reads []gatherColumn // lookup
 	inner bool           // lookup: rows without a match are dropped
 	frame *frame         // whose rows come in
+	peek  *peekEnd
 }
 
 // gatherColumn is a column of a static table and the frame's column that takes it.
@@ -225,7 +226,8 @@ type checker struct {
 	query   *queryCheck  // that is checked; nil: the pipeline is
 	outer   *checker     // of a query: the pipeline's
 	targets []targetDecl // as model.sinks
-	dotted  []string     // all names with a dot that any expression uses
+	peeked  []*peekEnd
+	dotted  []string // all names with a dot that any expression uses
 	// mirrored is what sources write besides the store, and which source it is.
 	mirrored map[string]string
 }
@@ -565,6 +567,7 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 	l := leaf{}
 	var window *windowDecl
 	for i, st := range s.steps[from:] {
+		c.peeks(b, s, from+i, e)
 		switch st.op {
 		case "filter":
 			c.filter(b, st, e)
@@ -620,6 +623,7 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 			return b
 		}
 	}
+	c.peeks(b, s, len(s.steps), e)
 	if c.query != nil {
 		b.answer = c.answerEnd(e)
 		return b
@@ -804,7 +808,9 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 	for i, col := range t.cols {
 		ty := col.typ
 		ty.Nullable = true
-		o.reads = append(o.reads, gatherColumn{from: i, into: e.set(as.text+"."+col.name, ty)})
+		into := e.set(as.text+"."+col.name, ty)
+		e.frame.cols[into].origin = fromTable
+		o.reads = append(o.reads, gatherColumn{from: i, into: into})
 	}
 	b.ops = append(b.ops, o)
 }

@@ -209,7 +209,7 @@ func stepField() *field {
 		joinField(),
 		sortField(),
 		limitField(),
-		{name: "peek", operator: true, later: true},
+		peekField(),
 		repartitionField(),
 	})}
 }

@@ -95,6 +95,7 @@ type streamDecl struct {
 	at    pos
 	from  []*node
 	steps []*stepDecl
+	peeks []*peekDecl
 	state string // of its aggregate; empty without one
 	table bool   // it is a table of latest values
 	// parallel bounds how many of the tasks that its steps run in work at once; 0: nothing does.
@@ -401,12 +402,19 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 	if steps == nil {
 		return s
 	}
-	for i, v := range steps.list {
+	lost := 0 // steps that are wrong, and keep their places
+	for _, v := range steps.list {
 		op, arg := v.operator()
-		if op == "" {
+		switch op {
+		case "":
+			lost++
+			continue
+		case "peek":
+			b.peek(s, arg)
 			continue
 		}
-		st := &stepDecl{op: op, at: arg.keyAt, n: arg, label: stepLabel(name, i+1, op)}
+		n := len(s.steps) + lost + 1
+		st := &stepDecl{op: op, at: arg.keyAt, n: arg, label: stepLabel(name, n, op)}
 		switch op {
 		case "filter":
 			st.exprs = b.exprs(st.exprs, "", arg)
@@ -452,7 +460,8 @@ func (b *modeler) stream(name string, n *node) *streamDecl {
 		}
 		s.steps = append(s.steps, st)
 	}
-	b.checkOrder(s, len(s.steps) == len(steps.list))
+	b.checkOrder(s, lost == 0)
+	b.checkPeeks(s)
 	return s
 }
 

@@ -453,8 +453,14 @@ func (p *Pipeline) lines() []string {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("stream %s from %s", s.name, strings.Join((&node{list: s.from}).texts(), ", ")))
-		for i, st := range s.steps {
-			lines = append(lines, "  "+strconv.Itoa(i+1)+" "+st.text(s))
+		peeks := s.peeks
+		for i := range len(s.steps) + 1 {
+			for len(peeks) > 0 && peeks[0].before == i {
+				lines, peeks = append(lines, "  "+peeks[0].text()), peeks[1:]
+			}
+			if i < len(s.steps) {
+				lines = append(lines, "  "+strconv.Itoa(i+1)+" "+s.steps[i].text(s))
+			}
 		}
 	}
 	for _, o := range p.c.outputs {

@@ -69,6 +69,9 @@ func (b *modeler) query(name string, n *node) *queryDecl {
 			b.add(st.at, "a query may have "+strings.Join(answerable, ", "), "a query changes nothing and has no rows but its own: there can be no %s", st.op)
 		}
 	}
+	for _, p := range q.stream.peeks {
+		b.add(p.at, "", "a query has no batches: there can be no peek")
+	}
 	answer := n.get("answer")
 	if answer == nil {
 		return q

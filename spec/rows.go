@@ -17,6 +17,7 @@ const (
 	fromMeta                   // a property of the record
 	fromParent                 // a column of the frame before the flat_map
 	fromStep                   // computed by a step
+	fromTable                  // a column of a static table
 	fromResult                 // a field of an aggregate's rows
 )
 

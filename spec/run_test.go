@@ -26,6 +26,7 @@ type bench struct {
 	statics  []any
 	states   []map[string][]byte // by exchange
 	rejected []plan.Rejected
+	peeked   []plan.Peeked
 	tasks    map[string]plan.Task
 	txid     batch.Txid
 	// maxTime is the largest event time of the last batch's partitions, by partition.
@@ -114,6 +115,7 @@ func (b *bench) run(at time.Time, watermark int64, inputs ...input) error {
 			}
 		}
 		rejected = append(rejected, tc.Rejected...)
+		b.peeked = append(b.peeked, tc.Peeked...)
 	}
 	for i, e := range b.plan.Exchanges {
 		if e.Next != nil {
@@ -176,6 +178,7 @@ func (b *bench) stage(e *plan.Exchange, bt *batch.Batch, rows map[string][]byte,
 			}
 		}
 		rejected = append(rejected, tc.Rejected...)
+		b.peeked = append(b.peeked, tc.Peeked...)
 	}
 	return rejected, nil
 }
@@ -282,6 +285,7 @@ func (b *bench) state(name string) (string, error) {
 //	                    one record a line; NULL is the null value, K=>V a record with a key
 //	state name=N
 //	rejected
+//	peeked              what peeks have shown since it was asked last
 func TestRun(t *testing.T) {
 	datadriven.Walk(t, "testdata/run", func(t *testing.T, path string) {
 		var p *Pipeline
@@ -384,6 +388,17 @@ func TestRun(t *testing.T) {
 					return err.Error() + "\n"
 				}
 				return s
+			case "peeked":
+				out := ""
+				for _, r := range b.peeked {
+					out += fmt.Sprintf("%s %d: %s offset %d:", r.Peek.Stream, r.Peek.N, r.Partition.Source, r.Offset)
+					for i := 0; i < len(r.Fields); i += 2 {
+						out += fmt.Sprintf(" %s=%v", r.Fields[i], r.Fields[i+1])
+					}
+					out += "\n"
+				}
+				b.peeked = nil
+				return out
 			case "rejected":
 				out := ""
 				for _, r := range b.rejected {

@@ -104,6 +104,9 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 		q.c.finish()
 	}
 	c.finish()
+	if c.resolvePeeks(); len(r.list) > 0 {
+		return nil, r.problems().asError()
+	}
 	m.noteOutside()
 	p.notes = m.notes
 	return p, nil

@@ -86,6 +86,8 @@ func (t *task) newStep(o *op) stepRun {
 			}
 		}
 		return l
+	case "peek":
+		return t.newPeek(o.peek)
 	}
 	panic("spec: no step " + o.kind)
 }

@@ -170,6 +170,8 @@ type flight struct {
 	left     *times         // what the batch before left
 	entry    *txstate.Entry
 	took     txstate.Durations
+	peeked   []plan.Peeked // not told yet; in the order of tasks
+	told     map[*plan.Peek]int
 }
 
 // New returns an executor; Open must succeed before anything else is called.

@@ -23,6 +23,7 @@ type partResult struct {
 	sinks     []*sink.Buffer
 	rejected  []plan.Rejected
 	filtered  int64
+	peeked    []plan.Peeked
 	trace     *plan.Trace // set if the task is to note its steps
 }
 
@@ -107,7 +108,9 @@ func (x *Executor) Process(ctx context.Context, b *batch.Batch) error {
 	if f == nil || f.b != b {
 		panic(fmt.Sprintf("exec: txid %d attempt %s was not planned", b.Txid, b.Attempt))
 	}
-	if err := x.sourceStage(ctx, f, before, times); err != nil {
+	err := x.sourceStage(ctx, f, before, times)
+	x.tellPeeked(f)
+	if err != nil {
 		return x.located(err, b.Txid)
 	}
 	close(f.read)
@@ -118,7 +121,9 @@ func (x *Executor) Process(ctx context.Context, b *batch.Batch) error {
 		windows = before.windows
 	}
 	earlier := x.before(f)
-	if err := x.stateStage(ctx, f, earlier, windows); err != nil {
+	err = x.stateStage(ctx, f, earlier, windows)
+	x.tellPeeked(f)
+	if err != nil {
 		return x.located(err, b.Txid)
 	}
 	close(f.done)
@@ -175,6 +180,7 @@ func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 		turns = x.turns(n)
 	}
 	f.results = make([]*partResult, n)
+	peeked := make([][]plan.Peeked, n)
 	failed := firstFailureOf(f.b)
 	ctxs, cancels := make([]context.Context, n), make([]context.CancelFunc, n)
 	for i := range n {
@@ -191,7 +197,7 @@ func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 			return err
 		}
 		defer func() { <-x.taskSlots }()
-		r, err := x.runRange(ctxs[i], f, i)
+		r, err := x.runRange(ctxs[i], f, i, &peeked[i])
 		if err == nil {
 			f.results[i] = r
 		}
@@ -218,6 +224,9 @@ func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 		wg.Go(func() { work(i) })
 	}
 	wg.Wait()
+	for _, rows := range peeked {
+		f.peeked = append(f.peeked, rows...)
+	}
 	return failed.first()
 }
 
@@ -236,8 +245,8 @@ func (f *flight) countRejected(rows []plan.Rejected) {
 }
 
 // runRange runs the task of one range. A panic of a user's function makes it run again with each function guarded,
-// so that the record and the step can be told.
-func (x *Executor) runRange(ctx context.Context, f *flight, i int) (*partResult, error) {
+// so that the record and the step can be told. peeked receives the rows that it shows, whether it fails or not.
+func (x *Executor) runRange(ctx context.Context, f *flight, i int, peeked *[]plan.Peeked) (*partResult, error) {
 	r := f.b.Ranges[i]
 	si := x.sourceAt[r.Source]
 	pool := &x.tasks[si]
@@ -245,6 +254,7 @@ func (x *Executor) runRange(ctx context.Context, f *flight, i int) (*partResult,
 		task := pool.get()
 		res := &partResult{out: x.outs.get(x.cfg.Shards), persist: make([]any, len(x.plan.Persists))}
 		err := x.runTask(ctx, task, f, r, si, careful, res)
+		*peeked = res.peeked
 		var p *panicked
 		switch {
 		case err == nil:
@@ -291,6 +301,7 @@ func (x *Executor) runTask(ctx context.Context, task plan.Task, f *flight, r bat
 			tc.EventTime = et
 		}
 	}
+	defer func() { res.peeked = tc.Peeked }()
 	if err := task.Begin(tc); err != nil {
 		return err
 	}

@@ -91,6 +91,7 @@ type stagePart struct {
 	sinks    []*sink.Buffer
 	rejected []plan.Rejected
 	filtered int64
+	peeked   []plan.Peeked
 }
 
 // partition stands for a shard of a later stage where a source partition would.
@@ -230,7 +231,13 @@ func (r *exchangeRun) run(ctx context.Context, windows windowSet) (*stageOut, er
 		r.scan = snap
 	}
 	shards := make([]shardOut, x.cfg.Shards)
-	if err := r.runShards(ctx, shards); err != nil {
+	err := r.runShards(ctx, shards)
+	for i := range shards {
+		if next := shards[i].next; next != nil {
+			r.f.peeked = append(r.f.peeked, next.peeked...)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	if st != nil {
@@ -430,6 +437,7 @@ func (w *shardWorker) run(ctx context.Context, shard int, out *shardOut) error {
 			w.stage, w.read = w.e.Next(), w.x.readerOf(w.f, w.before)
 		}
 		tc.Out, tc.State = w.x.outs.get(w.x.cfg.Shards), w.read
+		defer func() { out.next.peeked = tc.Peeked }()
 		if err := w.stage.Begin(tc); err != nil {
 			return err
 		}

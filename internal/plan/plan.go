@@ -233,6 +233,8 @@ type TaskContext struct {
 	Rejected []Rejected
 	// Filtered counts the rows that filters dropped. The task adds to it.
 	Filtered int64
+	// Peeked are the rows that a task's peeks show, in the order in which they came to them.
+	Peeked []Peeked
 	// Trace, if not nil, asks the task to note what each step hands on. A task that can't tell leaves it empty.
 	Trace *Trace
 }
@@ -256,6 +258,21 @@ type Rejected struct {
 	Value     []byte
 	Step      string
 	Cause     string
+}
+
+// Peek is a place in a plan of which rows are shown to people. It is no part of Plan.Text, and no result depends on it.
+type Peek struct {
+	Stream string
+	N      int // counts the stream's peeks, from 1
+	Rows   int // the most of each batch that are shown; a task needs to give no more
+}
+
+// Peeked is a row that has come to a peek. It refers to nothing of the task that gives it.
+type Peeked struct {
+	Peek      *Peek
+	Partition batch.Partition // in later stages, as Rejected: the stage's name and the shard
+	Offset    int64           // of the record that the row comes from; in later stages, the row's number in its shard
+	Fields    []any           // names and values by turns
 }
 
 // Exchange brings deltas with equal keys together and says what is done with them.
