@@ -11,6 +11,7 @@ package sink
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -34,7 +35,7 @@ type Sink interface {
 	Progress(ctx context.Context) (Progress, error)
 	// Claim takes the target over for the epoch: from its return on, whoever works under a lower one is refused, and what he, or
 	// this process before a failure, left unfinished has been settled. It returns what the target then holds. It fails
-	// permanently with batch.CodeDeposed if the target was claimed for a higher epoch.
+	// with Deposed if the target was claimed for a higher epoch.
 	Claim(ctx context.Context, epoch batch.Epoch) (Progress, error)
 	// Prepare sends a batch's output. Nothing of it is visible to readers when it returns, and all that can fail for a reason that
 	// lasts (a record too large, a permission) has failed.
@@ -48,6 +49,12 @@ type Sink interface {
 	Forget(ctx context.Context) error
 	// Close gives up what the sink holds. What was prepared and not committed never becomes visible.
 	Close(ctx context.Context) error
+}
+
+// Deposed is the error of a claim under an epoch, or of anything else, when the place was claimed under a higher one: "topic t".
+func Deposed(place string, held, own batch.Epoch) error {
+	return batch.NewError(batch.Permanent, batch.CodeDeposed, "claim",
+		fmt.Errorf("the %s was claimed by a run with epoch %d, this one has epoch %d", place, held, own), "make sure that one process runs the pipeline; this one is no longer it")
 }
 
 // Output is what one batch has for one sink. It must not be changed, and may be used until Commit or Abort returns.

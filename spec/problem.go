@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -14,7 +15,7 @@ type Problem struct {
 	Line, Column int // from 1; columns count characters; both 0 where the whole file is meant
 	Msg          string
 	Hint         string // what may have been meant, or what to write instead; may be empty
-	Source       string // the line as it stands in the file, without its end
+	Source       string // the line as it stands in the file, without its end and passwords in URLs
 }
 
 func (p Problem) Error() string {
@@ -106,11 +107,21 @@ func newReporter(file string, src []byte) *reporter {
 	return &reporter{file: file, lines: lines}
 }
 
+// urlPassword finds the password in a URL.
+var urlPassword = regexp.MustCompile(`(://[^\s/:@"']*:)([^\s/@"']+)(@)`)
+
+// line returns a line to show, with stars for the characters of passwords in URLs.
 func (r *reporter) line(n int) string {
 	if n < 1 || n > len(r.lines) {
 		return ""
 	}
-	return r.lines[n-1]
+	return urlPassword.ReplaceAllStringFunc(r.lines[n-1], func(s string) string {
+		m := urlPassword.FindStringSubmatch(s)
+		if strings.HasPrefix(m[2], "${") {
+			return s
+		}
+		return m[1] + strings.Repeat("*", utf8.RuneCountInString(m[2])) + m[3]
+	})
 }
 
 // add notes a problem; the same message at the same place (a step shared by two streams) counts once.

@@ -37,6 +37,8 @@ func sinkField() *field {
 		{name: "file", kind: kindObject, operator: true, doc: "Files in a folder: one for each batch, a row to a line.", fields: []*field{
 			{name: "dir", kind: kindString, required: true, example: "dir: archive", doc: "The folder; it is made if it isn't there. A relative one is relative to the pipeline's file."},
 		}},
+		postgresSink(),
+		sqliteSink(),
 		{name: "encode", kind: kindEnum, enum: []string{"json"}, laterEnum: []string{"csv", "avro", "protobuf"}, def: "json", doc: "The form of a record's value. `json`: an object with the row's fields."},
 		{name: "fields", kind: kindList, item: &field{kind: kindRef}, def: "all that are known", example: "fields: [id, amount]", doc: "The fields to write, in this order. Without it, those that are declared, come of a file's header line, or were made by steps; of JSON documents without declared types they must be named."},
 	}}
@@ -51,6 +53,7 @@ type sinkDecl struct {
 	settings  *node
 	key       *exprDecl
 	fields    []*node
+	table     bool // of a SQL database, which the target's text describes wholly
 }
 
 func (b *modeler) sink(name string, n *node) *sinkDecl {
@@ -67,19 +70,35 @@ func (b *modeler) sink(name string, n *node) *sinkDecl {
 		s.fields = f.list
 	}
 	s.connector, s.settings = n.operator()
-	if k := s.settings.get("key"); k != nil {
-		s.key = &b.exprs(nil, "key", k)[0]
+	switch s.connector {
+	case "postgres", "sqlite":
+		s.table = true
+		for _, f := range []string{"encode", "fields"} {
+			if v := n.get(f); v != nil {
+				b.add(v.keyAt, "leave it out", "%s doesn't go with a table, whose columns say what is written", f)
+			}
+		}
+		if f := s.settings.get("columns"); f != nil {
+			s.fields = f.list
+		}
+	default:
+		if k := s.settings.get("key"); k != nil {
+			s.key = &b.exprs(nil, "key", k)[0]
+		}
 	}
 	return s
 }
 
 // text says what the sink does, without what has no effect on its output.
 func (s *sinkDecl) text(target string) string {
-	parts := []string{target, "json"}
+	parts := []string{target}
+	if !s.table {
+		parts = append(parts, "json")
+	}
 	if s.key != nil {
 		parts = append(parts, "key "+s.key.e.String())
 	}
-	if len(s.fields) > 0 {
+	if len(s.fields) > 0 && !s.table {
 		parts = append(parts, "fields "+strings.Join((&node{list: s.fields}).texts(), ", "))
 	}
 	return strings.Join(parts, ", ") + ", from " + strings.Join(slices.Sorted(slices.Values((&node{list: s.from}).texts())), ", ")
@@ -98,6 +117,8 @@ type targetDecl struct {
 func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 	n := s.settings
 	switch s.connector {
+	case "postgres", "sqlite":
+		return c.tableTarget(s)
 	case "file":
 		dir := n.get("dir").str()
 		return targetDecl{describe: "files", open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
@@ -209,7 +230,14 @@ func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
 // planSink makes a sink of a plan.
 func (p *Pipeline) planSink(i int) *plan.Sink {
 	s, target := p.m.sinks[i], p.c.targets[i]
-	return &plan.Sink{Name: s.name, Describe: s.text(target.describe), Check: target.check, Open: func(env plan.Env) (sink.Sink, error) {
+	check := target.check
+	if check != nil {
+		check = func(ctx context.Context, env doctor.Env) []doctor.Finding {
+			env.Dir = p.dir
+			return target.check(ctx, env)
+		}
+	}
+	return &plan.Sink{Name: s.name, Describe: s.text(target.describe), Check: check, Open: func(env plan.Env) (sink.Sink, error) {
 		env.Dir = p.dir
 		return target.open(p.name, s.name, env)
 	}}

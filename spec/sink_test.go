@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/sink"
@@ -66,6 +68,64 @@ sinks:
 		if got := strings.ReplaceAll(strings.TrimSuffix(string(b), "\n"), "\n", "|"); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
+	}
+}
+
+// TestTableSinks keeps what an aggregate comes to in a table by key, and adds rows to another.
+func TestTableSinks(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "in.csv"), []byte("id,customer,amount\n1,a,1.10\n2,b,2.20\n3,a,0.90\n4,,7\n5,b,0.01\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "shop.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() //nolint:errcheck // the file goes
+	for _, s := range []string{"CREATE TABLE totals (customer text NOT NULL PRIMARY KEY, orders integer, total text)", "CREATE TABLE orders (n integer PRIMARY KEY, id integer, customer text)"} {
+		if _, err := db.ExecContext(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := Parse("p.yaml", []byte(`
+pipeline: p
+batch: {max_records: 2}
+sources:
+  s: {file: {paths: [in.csv]}, decode: csv, types: {id: int, amount: decimal}}
+streams:
+  known: {from: s, steps: [{filter: customer != ""}]}
+  totals:
+    from: known
+    steps:
+      - group_by: customer
+      - aggregate: {orders: count(), total: sum(amount)}
+sinks:
+  totals: {from: totals, sqlite: {path: shop.db, table: totals, columns: [customer, total, orders], key: customer}}
+  orders: {from: known, sqlite: {path: shop.db, table: orders, columns: [id, customer]}}
+`), Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := p.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Run(t.Context(), engine.Wrap(pl), engine.Options{DataDir: filepath.Join(dir, "data"), UntilCaughtUp: true}); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		"SELECT group_concat(customer || ' ' || orders || ' ' || total, ', ' ORDER BY customer) FROM totals":  "a 2 2, b 2 2.21",
+		"SELECT group_concat(id || customer, ', ' ORDER BY n) FROM orders":                                    "1a, 2b, 3a, 5b",
+		"SELECT group_concat(pipeline || '.' || sink || ' ' || txid, ', ' ORDER BY sink) FROM tridentd_sinks": "p.orders 3, p.totals 3",
+	} {
+		var got string
+		if err := db.QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", query, got, err, want)
+		}
+	}
+	findings := pl.Sinks[1].Check(t.Context(), doctor.Env{Pipeline: "p", Sink: "totals"})
+	if len(findings) != 3 || findings[0].Subject != "sqlite "+filepath.Join(dir, "shop.db") || findings[2].Text != "holds the output up to txid 3, of epoch 1" {
+		t.Errorf("%+v", findings)
 	}
 }
 

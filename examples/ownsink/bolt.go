@@ -160,7 +160,7 @@ func (s *Sink) Claim(_ context.Context, epoch batch.Epoch) (p sink.Progress, err
 			return err
 		}
 		if h.Epoch > epoch {
-			return deposed(h.Epoch, epoch)
+			return sink.Deposed("file", h.Epoch, epoch)
 		}
 		h.Epoch = epoch
 		p = sink.Progress(h)
@@ -171,11 +171,6 @@ func (s *Sink) Claim(_ context.Context, epoch batch.Epoch) (p sink.Progress, err
 	}
 	s.epoch = epoch
 	return p, nil
-}
-
-func deposed(held, ours batch.Epoch) error {
-	return batch.NewError(batch.Permanent, batch.CodeDeposed, "claim", fmt.Errorf("the file was claimed for epoch %d, this run has epoch %d", held, ours),
-		"make sure that one process runs the pipeline; this one is no longer it")
 }
 
 var errUnclaimed = errors.New("the file isn't claimed, or nothing is prepared")
@@ -213,7 +208,7 @@ func (s *Sink) Commit(context.Context) error {
 			return err
 		}
 		if h.Epoch != epoch {
-			return deposed(h.Epoch, epoch)
+			return sink.Deposed("file", h.Epoch, epoch)
 		}
 		b, err := tx.CreateBucketIfNotExists(entriesBucket)
 		if err != nil {
@@ -261,7 +256,7 @@ func (s *Sink) Forget(context.Context) error {
 			return err
 		}
 		if h.Epoch != s.epoch {
-			return deposed(h.Epoch, s.epoch)
+			return sink.Deposed("file", h.Epoch, s.epoch)
 		}
 		return s.put(tx, progress{Epoch: s.epoch})
 	}))

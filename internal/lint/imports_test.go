@@ -91,7 +91,7 @@ var table = map[string]rule{
 	"state/redisstate":          {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/redis/go-redis/v9"}},
 	"sink/sinktest":             {ours: []string{"sink"}},
 	"sink/kafkasink":            {ours: []string{"sink"}, clients: []string{hclog, franz}},
-	"sink/sqlsink":              {ours: []string{"sink", "internal/sqldb"}, clients: []string{hclog}},
+	"sink/sqlsink":              {ours: []string{"sink", "codec", "emitter", "internal/sqldb"}, clients: []string{hclog}},
 	"sink/filesink":             {ours: []string{"sink", "codec", "emitter"}, clients: []string{hclog, lz}},
 	"pebblestate":               {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 

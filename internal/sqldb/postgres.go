@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	neturl "net/url"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,13 +23,12 @@ import (
 const connectTimeout = 10 * time.Second
 
 // OpenPostgres returns the database at a URL (postgres://user:password@host:port/database?sslmode=…) or a string of settings
-// (host=… user=…). It contacts nobody. A password that isn't given comes from PGPASSWORD or ~/.pgpass.
-func OpenPostgres(url string) (*DB, error) {
-	cfg, err := pgx.ParseConfig(url)
+// (host=… user=…). It contacts nobody. The password is the content of passwordFile, which is read for each connection, so that it may
+// change; where that is empty, the URL's, else it comes from PGPASSWORD or ~/.pgpass.
+func OpenPostgres(url, passwordFile string) (*DB, error) {
+	cfg, err := ParsePostgres(url, passwordFile)
 	if err != nil {
-		// The cause quotes parts of the URL.
-		return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "postgres", errors.New("the URL can't be read"),
-			"write it as postgres://user:password@host:port/database?sslmode=verify-full")
+		return nil, err
 	}
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	cfg.StatementCacheCapacity, cfg.DescriptionCacheCapacity = 0, 0
@@ -34,16 +38,66 @@ func OpenPostgres(url string) (*DB, error) {
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "tridentd"
 	}
-	return &DB{DB: stdlib.OpenDB(*cfg), Dialect: Postgres{}}, nil
+	if passwordFile == "" {
+		return &DB{DB: stdlib.OpenDB(*cfg), Dialect: Postgres{}, Place: PostgresPlace(cfg)}, nil
+	}
+	if _, err := readPassword(passwordFile); err != nil {
+		return nil, err
+	}
+	withPassword := stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) (err error) {
+		c.Password, err = readPassword(passwordFile)
+		return err
+	})
+	return &DB{DB: stdlib.OpenDB(*cfg, withPassword), Dialect: Postgres{}, Place: PostgresPlace(cfg)}, nil
+}
+
+// ParsePostgres reads a URL or a string of settings, without the password's file. No error quotes anything of it.
+func ParsePostgres(url, passwordFile string) (*pgx.ConnConfig, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		// The cause quotes parts of the URL.
+		return nil, configError("write it as postgres://user:password@host:port/database?sslmode=verify-full", "url: it can't be read")
+	}
+	if passwordFile != "" && hasPassword(url) {
+		return nil, configError("keep one of them", "password_file: the URL has a password, too")
+	}
+	return cfg, nil
+}
+
+// hasPassword tells whether a readable URL or string of settings holds a password.
+func hasPassword(url string) bool {
+	if u, err := neturl.Parse(url); err == nil && u.Scheme != "" {
+		_, has := u.User.Password()
+		return has || u.Query().Has("password")
+	}
+	return slices.ContainsFunc(strings.Fields(url), func(s string) bool { return strings.HasPrefix(s, "password=") })
+}
+
+// PostgresPlace is what people call the database by: host:port/database.
+func PostgresPlace(cfg *pgx.ConnConfig) string {
+	return net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))) + "/" + cfg.Database
+}
+
+func readPassword(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", configError("name a readable file", "password_file: %w", err)
+	}
+	password := strings.TrimRight(string(b), "\r\n")
+	if password == "" {
+		return "", configError("put the password into it", "password_file: %s is empty", file)
+	}
+	return password, nil
+}
+
+func configError(remedy, format string, args ...any) *batch.Error {
+	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "postgres", fmt.Errorf(format, args...), remedy)
 }
 
 // Postgres is the dialect of PostgreSQL 12 and later.
 type Postgres struct{}
 
 var _ Dialect = Postgres{}
-
-// Name implements Dialect.
-func (Postgres) Name() string { return "postgres" }
 
 // Param implements Dialect.
 func (Postgres) Param(n int) string { return "$" + strconv.Itoa(n) }
@@ -56,7 +110,7 @@ func (Postgres) TableExists(ctx context.Context, q Queryer, table string) (there
 
 // Columns implements Dialect.
 func (Postgres) Columns(ctx context.Context, q Queryer, table string) ([]Column, error) {
-	return columns(q.QueryContext(ctx, `SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', attgenerated <> '' OR attidentity = 'a'
+	return columns(q.QueryContext(ctx, `SELECT attname, format_type(atttypid, atttypmod), attnotnull, attnotnull AND NOT atthasdef AND attidentity = '', attgenerated <> '' OR attidentity = 'a'
 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, table))
 }
 

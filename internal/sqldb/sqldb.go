@@ -15,8 +15,6 @@ import (
 
 // Dialect is what differs between databases. Its methods are safe for concurrent use.
 type Dialect interface {
-	// Name is postgres or sqlite.
-	Name() string
 	// Param is the placeholder of a statement's nth parameter, from 1.
 	Param(n int) string
 	// TableExists tells whether a table of a quoted name is there.
@@ -40,6 +38,7 @@ type Queryer interface {
 type Column struct {
 	Name     string
 	Type     string // as the database writes it
+	NotNull  bool   // no row has a null there
 	Required bool   // it takes no null and has no default
 	Computed bool   // the database makes its values
 }
@@ -48,6 +47,7 @@ type Column struct {
 type DB struct {
 	*sql.DB
 	Dialect
+	Place string // what people call it by, without secrets: host:port/database, or a file
 }
 
 // Quote writes a name, or a schema's and a table's with a dot between them, as both dialects take it.
@@ -67,7 +67,7 @@ func Literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + 
 
 // columns reads a result of one row for each column.
 func columns(rows *sql.Rows, err error) ([]Column, error) {
-	return collect(rows, err, func(c *Column) []any { return []any{&c.Name, &c.Type, &c.Required, &c.Computed} })
+	return collect(rows, err, func(c *Column) []any { return []any{&c.Name, &c.Type, &c.NotNull, &c.Required, &c.Computed} })
 }
 
 // texts reads a result of one column of text.

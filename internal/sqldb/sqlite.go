@@ -18,21 +18,27 @@ func OpenSQLite(path string) (*DB, error) {
 	if path == "" {
 		return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "sqlite", errors.New("path: none is given"), "name the database's file")
 	}
-	at := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate"}
+	return openSQLite(path, "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate")
+}
+
+// AskSQLite returns the database in a file for questions: it is neither made nor changed.
+func AskSQLite(path string) (*DB, error) {
+	return openSQLite(path, "mode=rw&_pragma=busy_timeout(5000)&_pragma=query_only(1)")
+}
+
+func openSQLite(path, settings string) (*DB, error) {
+	at := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: settings}
 	db, err := sql.Open("sqlite", at.String())
 	if err != nil {
 		return nil, SQLite{}.Failure("sqlite", err)
 	}
-	return &DB{DB: db, Dialect: SQLite{}}, nil
+	return &DB{DB: db, Dialect: SQLite{}, Place: path}, nil
 }
 
 // SQLite is the dialect of SQLite 3.38 and later.
 type SQLite struct{}
 
 var _ Dialect = SQLite{}
-
-// Name implements Dialect.
-func (SQLite) Name() string { return "sqlite" }
 
 // Param implements Dialect.
 func (SQLite) Param(n int) string { return fmt.Sprintf("?%d", n) }
@@ -45,8 +51,9 @@ func (d SQLite) TableExists(ctx context.Context, q Queryer, table string) (bool,
 
 // Columns implements Dialect.
 func (SQLite) Columns(ctx context.Context, q Queryer, table string) ([]Column, error) {
-	// hidden: 1 of a virtual table, 2 and 3 computed. A primary key that is an integer alone is given by the database.
-	return columns(q.QueryContext(ctx, `SELECT name, type, "notnull" AND dflt_value IS NULL AND pk = 0, hidden > 1 FROM pragma_table_xinfo(`+Literal(unquote(table))+`) WHERE hidden <> 1 ORDER BY cid`))
+	// hidden: 1 of a virtual table, 2 and 3 computed. A primary key that is an integer alone is given by the database; others take nulls
+	// unless they say that they don't.
+	return columns(q.QueryContext(ctx, `SELECT name, type, "notnull" OR pk > 0 AND lower(type) = 'integer' AND max(pk) OVER () = 1, "notnull" AND dflt_value IS NULL AND pk = 0, hidden > 1 FROM pragma_table_xinfo(`+Literal(unquote(table))+`) WHERE hidden <> 1 ORDER BY cid`))
 }
 
 // Unique implements Dialect.

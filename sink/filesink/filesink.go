@@ -104,8 +104,7 @@ func (s *Sink) claim(epoch batch.Epoch) (sink.Progress, error) {
 			return sink.Progress{}, err
 		}
 		if last.Epoch > epoch {
-			return sink.Progress{}, batch.NewError(batch.Permanent, batch.CodeDeposed, "claim",
-				fmt.Errorf("the folder %s was claimed by a run with epoch %d, this one has epoch %d", s.cfg.Dir, last.Epoch, epoch), "make sure that one process runs the pipeline; this one is no longer it")
+			return sink.Progress{}, sink.Deposed("folder "+s.cfg.Dir, last.Epoch, epoch)
 		}
 		// What the last step decided is finished before anything else may be.
 		if err := s.publish(&last); err != nil {

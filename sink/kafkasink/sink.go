@@ -95,8 +95,7 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 		return fail("reading the progress", err)
 	}
 	if p.Epoch > epoch {
-		return fail("claim", batch.NewError(batch.Permanent, batch.CodeDeposed, "claim",
-			fmt.Errorf("the sink was claimed by a run with epoch %d, this one has epoch %d", p.Epoch, epoch), "make sure that one process runs the pipeline; this one is no longer it"))
+		return fail("claim", sink.Deposed("topic "+s.cfg.Topic, p.Epoch, epoch))
 	}
 	if p.Epoch < epoch {
 		p.Epoch = epoch

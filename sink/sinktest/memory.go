@@ -3,7 +3,6 @@ package sinktest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -79,7 +78,7 @@ func (s *memorySink) Progress(context.Context) (p sink.Progress, err error) {
 func (s *memorySink) Claim(_ context.Context, epoch batch.Epoch) (p sink.Progress, err error) {
 	err = s.call("claim", false, func() error {
 		if s.m.progress.Epoch > epoch {
-			return batch.NewError(batch.Permanent, batch.CodeDeposed, "claim", fmt.Errorf("claimed for epoch %d, this is epoch %d", s.m.progress.Epoch, epoch), "")
+			return sink.Deposed("memory", s.m.progress.Epoch, epoch)
 		}
 		s.m.owner, s.pending, s.next = s, nil, nil
 		s.m.progress.Epoch = epoch

@@ -23,6 +23,8 @@ type Config struct {
 	Pipeline, Sink string
 	// Exactly one of them: PostgreSQL's URL, or the file of a database of SQLite.
 	URL, Path string
+	// PasswordFile holds the password to PostgreSQL. It is read for each connection, so that the password may change.
+	PasswordFile string
 	// Table, with its schema if it is in another than the user's own: schema.table.
 	Table string
 	// Columns to write, each of the field of its name.
@@ -32,15 +34,34 @@ type Config struct {
 	// Timeout bounds each step that needs the database's answer; zero: DefaultTimeout.
 	Timeout time.Duration
 	Logger  hclog.Logger
+
+	asks bool // the database is asked only, and isn't changed
 }
 
 func configError(remedy, format string, args ...any) *batch.Error {
 	return batch.NewError(batch.Permanent, batch.CodeConfiguration, "sql sink", fmt.Errorf(format, args...), remedy)
 }
 
-func (c *Config) validate() error {
+// Describe names the table and what is written to it in one line, without the place and its secrets.
+func (c *Config) Describe() string {
+	text := c.kind() + " table " + c.Table + " (" + strings.Join(c.Columns, ", ") + ")"
+	if len(c.Key) > 0 {
+		text += ", key " + strings.Join(c.Key, ", ")
+	}
+	return text
+}
+
+// Validate checks the settings and sets the defaults. It contacts nobody.
+func (c *Config) Validate() error {
 	if (c.URL == "") == (c.Path == "") {
 		return configError("name the database", "no database is given, or two are")
+	}
+	if c.URL != "" {
+		if _, err := sqldb.ParsePostgres(c.URL, c.PasswordFile); err != nil {
+			return err
+		}
+	} else if c.PasswordFile != "" {
+		return configError("leave it out", "password_file: a database of SQLite has no password")
 	}
 	parts := strings.Split(c.Table, ".")
 	if len(parts) > 2 || slices.Contains(parts, "") || c.Path != "" && len(parts) > 1 {
@@ -74,11 +95,26 @@ func (c *Config) validate() error {
 	return nil
 }
 
-func (c *Config) open() (*sqldb.DB, error) {
+// open returns the database, and what the sink does otherwise there than on another.
+func (c *Config) open() (*sqldb.DB, dialect, error) {
 	if c.URL != "" {
-		return sqldb.OpenPostgres(c.URL)
+		db, err := sqldb.OpenPostgres(c.URL, c.PasswordFile)
+		return db, postgres{}, err
 	}
-	return sqldb.OpenSQLite(c.Path)
+	open := sqldb.OpenSQLite
+	if c.asks {
+		open = sqldb.AskSQLite
+	}
+	db, err := open(c.Path)
+	return db, sqlite{}, err
+}
+
+// kind is the name of the sort of database.
+func (c *Config) kind() string {
+	if c.URL != "" {
+		return "postgres"
+	}
+	return "sqlite"
 }
 
 // progressName is the quoted name of the table of progresses.

@@ -5,6 +5,9 @@ package sqlsink
 import (
 	"context"
 	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,15 +18,111 @@ import (
 	"github.com/tridentd/tridentd/sink/sinktest"
 )
 
-func postgres(t *testing.T) place { return place{url: testenv.Postgres(t).Database(t)} }
+func server(t *testing.T) place { return place{url: testenv.Postgres(t).Database(t)} }
 
 func TestConformancePostgres(t *testing.T) {
-	sinktest.Run(t, func(t *testing.T) sinktest.Target { return newTable(t, postgres(t)) })
+	sinktest.Run(t, func(t *testing.T) sinktest.Target { return newTable(t, server(t)) })
 }
 
-func TestUpsertPostgres(t *testing.T)        { upserts(t, postgres(t)) }
-func TestRefusedRecordPostgres(t *testing.T) { refusals(t, postgres(t)) }
-func TestTableMismatchPostgres(t *testing.T) { mismatches(t, postgres(t)) }
+func TestUpsertPostgres(t *testing.T)        { upserts(t, server(t)) }
+func TestRefusedRecordPostgres(t *testing.T) { refusals(t, server(t)) }
+func TestHiddenRecordPostgres(t *testing.T)  { hidden(t, server(t)) }
+func TestTableMismatchPostgres(t *testing.T) { mismatches(t, server(t)) }
+
+// TestTypesPostgres writes what JSON has no form of its own for.
+func TestTypesPostgres(t *testing.T) {
+	p := server(t)
+	p.exec(t, "CREATE TYPE mood AS ENUM ('well', 'ill')")
+	p.exec(t, `CREATE TABLE t (id bytea PRIMARY KEY, n numeric, big bigint, at timestamptz, tags text[], doc jsonb, mood mood, "odd ""name" text)`)
+	s := p.sink(t, "t", []string{"id"}, "id", "n", "big", "at", "tags", "doc", "mood")
+	_, err := s.Claim(t.Context(), 1)
+	must(t, err)
+	deliver(t, s, output(1,
+		`{"id":"AP8=","n":"0.1"}`,
+		`{"id":"AP8=","n":"123456789012345678901234567890.123456789","big":9223372036854775807,"at":"2026-01-02T03:04:05.123456Z","tags":["a","b"],"doc":{"k":[1,null]},"mood":"ill"}`,
+		`{"id":"AQ=="}`, `delete {"id":"AQ=="}`))
+	got := p.rows(t, "SELECT concat_ws(' ', id, n, big, at AT TIME ZONE 'UTC', tags, doc, mood) FROM t")
+	if want := `\x00ff 123456789012345678901234567890.123456789 9223372036854775807 2026-01-02 03:04:05.123456 {a,b} {"k": [1, null]} ill`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, bad := range []string{`{"id":"AP8=","big":9223372036854775808}`, `{"id":"no base64!"}`, `{"id":"AP8=","mood":"so so"}`, `{"id":"AP8=","tags":"a"}`} {
+		err := s.Prepare(t.Context(), output(2, `{"id":"AA=="}`, bad, `{"id":"Ag=="}`))
+		if e, ok := errors.AsType[*batch.Error](err); !ok || e.Code != batch.CodeBadRecord || e.Offset != 11 {
+			t.Errorf("%s: %v", bad, err)
+		}
+		_, err = s.Claim(t.Context(), 1)
+		must(t, err)
+	}
+}
+
+// TestPasswordFile changes the password between two connections.
+func TestPasswordFile(t *testing.T) {
+	p := server(t)
+	u, err := url.Parse(p.url)
+	must(t, err)
+	password, _ := u.User.Password()
+	u.User = url.User(u.User.Username())
+	file := filepath.Join(t.TempDir(), "password")
+	must(t, os.WriteFile(file, []byte("hidden\n"), 0o600))
+	p.exec(t, "CREATE TABLE t (v integer)")
+	cfg := Config{URL: u.String(), PasswordFile: file, Table: "t", Columns: []string{"v"}}
+	text := checked(t, cfg)
+	if !strings.HasPrefix(text, "error postgres "+u.Host+u.Path+": unauthorized ") || strings.Contains(text, "hidden") {
+		t.Errorf("%s", text)
+	}
+	must(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
+	if text := checked(t, cfg); strings.Count(text, "\n") != 2 || strings.Contains(text, "error") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestCheckPostgres takes and grants one right after the other.
+func TestCheckPostgres(t *testing.T) {
+	p := server(t)
+	role := strings.ReplaceAll(testenv.Unique("role"), "-", "_")
+	p.exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'hidden'")
+	t.Cleanup(func() {
+		db, _, err := (&Config{URL: p.url}).open()
+		if err == nil {
+			_, err = db.ExecContext(context.Background(), "DROP OWNED BY "+role+" CASCADE; DROP ROLE "+role)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	p.exec(t, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	p.exec(t, "CREATE TABLE totals (customer text PRIMARY KEY, total numeric(12,2), note text)")
+	u, err := url.Parse(p.url)
+	must(t, err)
+	u.User = url.UserPassword(role, "hidden")
+	cfg := Config{URL: u.String(), Table: "totals", Columns: []string{"customer", "total"}, Key: []string{"customer"}}
+	for _, right := range []string{"INSERT ON totals", "SELECT ON totals", "UPDATE ON totals", "CREATE ON SCHEMA public"} {
+		text := checked(t, cfg)
+		if !strings.HasPrefix(text, "ok postgres "+u.Host+u.Path+":  PostgreSQL ") || !strings.Contains(text, "\nerror postgres table totals: unauthorized user "+role+" may not "+right+"\n") || strings.Contains(text, "hidden") {
+			t.Errorf("%s, want %s", text, right)
+		}
+		p.exec(t, "GRANT "+right+" TO "+role)
+	}
+	want := "\nok postgres table totals:  takes customer text, total numeric(12,2); rows are told apart by customer\nok sink out:  "
+	if text := checked(t, cfg); !strings.HasSuffix(text, want+"has been given nothing yet") {
+		t.Errorf("%s", text)
+	}
+	// These rights are enough.
+	s := place{url: cfg.URL}.sink(t, "totals", cfg.Key, cfg.Columns...)
+	_, err = s.Claim(t.Context(), 1)
+	must(t, err)
+	deliver(t, s, output(1, `{"customer":"a","total":1}`))
+	deliver(t, s, output(2, `{"customer":"a","total":2}`))
+	if text := checked(t, cfg); !strings.HasSuffix(text, want+"holds the output up to txid 2, of epoch 1") {
+		t.Errorf("%s", text)
+	}
+	if err := s.Prepare(t.Context(), output(3, `delete a`)); batch.CodeOf(err) != batch.CodeUnauthorized || !strings.Contains(err.Error(), "totals") {
+		t.Errorf("a deletion without the right: %v", err)
+	}
+	if text := checked(t, Config{URL: "postgres://u:hidden@127.0.0.1:1/d", Table: "t", Columns: []string{"v"}}); !strings.HasPrefix(text, "error postgres 127.0.0.1:1/d: unavailable ") || strings.Contains(text, "hidden") {
+		t.Errorf("%s", text)
+	}
+}
 
 // TestCommitCutOff loses the connection before COMMIT reaches the server, and when its answer is on the way.
 func TestCommitCutOff(t *testing.T) {
@@ -72,7 +171,7 @@ func TestCommitCutOff(t *testing.T) {
 
 // TestFrozen claims the sink while a former run stands still with rows of the same keys written and not committed.
 func TestFrozen(t *testing.T) {
-	p := postgres(t)
+	p := server(t)
 	p.exec(t, "CREATE TABLE t (k text PRIMARY KEY, v integer)")
 	old, now := p.sink(t, "t", []string{"k"}, "k", "v"), p.sink(t, "t", []string{"k"}, "k", "v")
 	_, err := old.Claim(t.Context(), 1)
@@ -103,7 +202,7 @@ func TestFrozen(t *testing.T) {
 
 // TestNothingLeftInSession looks for what a pooler of transactions would hand to somebody else.
 func TestNothingLeftInSession(t *testing.T) {
-	p := postgres(t)
+	p := server(t)
 	p.exec(t, "CREATE TABLE t (v integer)")
 	s := p.sink(t, "t", nil, "v")
 	s.db.SetMaxOpenConns(1)

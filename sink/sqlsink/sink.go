@@ -5,40 +5,47 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/jsonscan"
 	"github.com/tridentd/tridentd/internal/sqldb"
 	"github.com/tridentd/tridentd/sink"
 )
 
 // Sink writes to a table. See the package's documentation for what it guarantees.
 type Sink struct {
-	cfg Config
-	db  *sqldb.DB
+	cfg     Config
+	db      *sqldb.DB
+	dialect dialect
+	scan    *jsonscan.Scanner // for the columns and deleted
+	found   []jsonscan.Field  // room for what it finds
 
 	mu       sync.Mutex
 	claimed  bool
-	progress sink.Progress // as the database holds it; valid if claimed
-	stmts    statements    // valid if claimed
-	tx       *transaction  // of what is prepared: PostgreSQL's own, open; with SQLite nil
-	out      *sink.Output  // what is prepared
+	progress sink.Progress  // as the database holds it; valid if claimed
+	columns  []sqldb.Column // those written; valid if claimed
+	stmts    statements     // valid if claimed
+	tx       *transaction   // of what is prepared; nil where the dialect holds none
+	out      *sink.Output   // what is prepared
 }
 
 var _ sink.Sink = (*Sink)(nil)
 
 // New returns a sink. It contacts nobody.
 func New(cfg Config) (*Sink, error) {
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	db, err := cfg.open()
+	db, d, err := cfg.open()
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{cfg: cfg, db: db}, nil
+	fields := append(slices.Clone(cfg.Columns), deleted)
+	return &Sink{cfg: cfg, db: db, dialect: d, scan: jsonscan.New(fields), found: make([]jsonscan.Field, len(fields))}, nil
 }
 
 // transaction is one that outlives the call that began it. No end of it takes longer than the sink's time limit.
@@ -109,6 +116,9 @@ func (s *Sink) failure(op string, err error) error {
 func (s *Sink) Progress(ctx context.Context) (sink.Progress, error) {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
+	if err := s.dialect.present(&s.cfg); err != nil {
+		return sink.Progress{}, s.failure("reading the progress", err)
+	}
 	p, err := s.read(ctx, s.db)
 	return p, s.failure("reading the progress", err)
 }
@@ -136,11 +146,6 @@ func (s *Sink) read(ctx context.Context, q sqldb.Queryer) (sink.Progress, error)
 	return sink.Progress{Txid: batch.Txid(txid), Epoch: batch.Epoch(epoch), Chain: digest}, nil
 }
 
-func deposed(held, epoch batch.Epoch) error {
-	return batch.NewError(batch.Permanent, batch.CodeDeposed, "claim",
-		fmt.Errorf("the sink was claimed by a run with epoch %d, this one has epoch %d", held, epoch), "make sure that one process runs the pipeline; this one is no longer it")
-}
-
 // Claim implements sink.Sink.
 func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, error) {
 	s.mu.Lock()
@@ -148,10 +153,13 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 	s.drop()
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
+	if err := s.dialect.present(&s.cfg); err != nil {
+		return sink.Progress{}, s.failure("claim", err)
+	}
 	if err := s.createProgress(ctx); err != nil {
 		return sink.Progress{}, err
 	}
-	stmts, err := inspect(ctx, &s.cfg, s.db, s.db)
+	columns, err := inspect(ctx, &s.cfg, s.db, s.db)
 	if err != nil {
 		return sink.Progress{}, err
 	}
@@ -160,14 +168,14 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 		return sink.Progress{}, s.failure("reading the progress", err)
 	}
 	if held.Epoch > epoch {
-		return sink.Progress{}, deposed(held.Epoch, epoch)
+		return sink.Progress{}, s.deposed(held.Epoch, epoch)
 	}
-	if err := s.endOthers(ctx); err != nil {
+	if err := s.dialect.endOthers(ctx, s.db, s.lockName()); err != nil {
 		return sink.Progress{}, s.failure("ending the transaction of a former run", err)
 	}
 	var p sink.Progress
 	err = s.in(ctx, func(tx *transaction) (err error) {
-		if err := s.lock(ctx, tx); err != nil {
+		if err := s.dialect.lock(ctx, tx, s.lockName(), s.cfg.Timeout*2/3); err != nil {
 			return err
 		}
 		// A statement of its own: its snapshot has what the lock's former holder has committed.
@@ -176,14 +184,14 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 			return err
 		}
 		if p, err = s.read(ctx, tx); err == nil && p.Epoch != epoch {
-			err = deposed(p.Epoch, epoch)
+			err = s.deposed(p.Epoch, epoch)
 		}
 		return err
 	})
 	if err != nil {
 		return sink.Progress{}, s.failure("claim", err)
 	}
-	s.claimed, s.progress, s.stmts = true, p, stmts
+	s.claimed, s.progress, s.columns, s.stmts = true, p, columns, s.dialect.statements(&s.cfg, columns)
 	return p, nil
 }
 
@@ -209,31 +217,13 @@ func (s *Sink) createProgress(ctx context.Context) error {
 	return nil
 }
 
-// lockName identifies the sink's transactions among all of the database's: two keys of 32 bits.
+// lockName identifies the sink's transactions among all of the database's.
 func (s *Sink) lockName() string {
-	return "hashtext(" + sqldb.Literal("tridentd") + "), hashtext(" + sqldb.Literal(s.cfg.progressName()+"."+s.cfg.Pipeline+"."+s.cfg.Sink) + ")"
+	return s.cfg.progressName() + "." + s.cfg.Pipeline + "." + s.cfg.Sink
 }
 
-// lock has the transaction hold the sink's lock until it ends. SQLite has one lock for all, which it holds anyway.
-func (s *Sink) lock(ctx context.Context, tx *transaction) error {
-	if s.db.Name() != "postgres" {
-		return nil
-	}
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", max(1, s.cfg.Timeout.Milliseconds()*2/3))); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock("+s.lockName()+")")
-	return err
-}
-
-// endOthers ends the server processes whose transactions hold the sink's lock: those of a process that is gone, hangs, or was deposed.
-func (s *Sink) endOthers(ctx context.Context) error {
-	if s.db.Name() != "postgres" {
-		return nil
-	}
-	_, err := s.db.ExecContext(ctx, "SELECT pg_terminate_backend(l.pid) FROM pg_locks l, (SELECT "+s.lockName()+") AS k (a, b) WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted"+
-		" AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.classid::bigint = k.a::bigint & 4294967295 AND l.objid::bigint = k.b::bigint & 4294967295 AND l.pid <> pg_backend_pid()")
-	return err
+func (s *Sink) deposed(held, epoch batch.Epoch) error {
+	return sink.Deposed("table "+s.cfg.Table, held, epoch)
 }
 
 // drop gives up what is prepared.
@@ -267,7 +257,7 @@ func (s *Sink) prepare(ctx context.Context, out *sink.Output) error {
 		return err
 	}
 	s.tx = tx
-	if err := s.lock(ctx, tx); err != nil {
+	if err := s.dialect.lock(ctx, tx, s.lockName(), s.cfg.Timeout*2/3); err != nil {
 		return err
 	}
 	p, err := s.read(ctx, tx)
@@ -280,11 +270,11 @@ func (s *Sink) prepare(ctx context.Context, out *sink.Output) error {
 	if err := s.write(ctx, tx, out); err != nil {
 		return err
 	}
-	if s.db.Name() != "postgres" {
-		s.tx = nil
-		return tx.rollback()
+	if s.dialect.holds() {
+		return nil
 	}
-	return nil
+	s.tx = nil
+	return tx.rollback()
 }
 
 // Commit implements sink.Sink.

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/internal/jsonscan"
 	"github.com/tridentd/tridentd/sink"
 )
 
@@ -60,10 +62,7 @@ func badRecord(r placed, err error, remedy string) error {
 // appendObject appends what the statements take of a record.
 func (s *Sink) appendObject(dst []byte, r *sink.Record) ([]byte, error) {
 	if r.Value != nil {
-		if len(r.Value) == 0 || r.Value[0] != '{' || !json.Valid(r.Value) {
-			return dst, errors.New("the value is no JSON object")
-		}
-		return append(dst, r.Value...), nil
+		return append(dst, r.Value...), s.fits(r.Value)
 	}
 	if len(s.cfg.Key) == 0 {
 		return dst, errors.New("the value is null, which deletes the row with the record's key, and the sink has no key")
@@ -90,51 +89,75 @@ func (s *Sink) appendObject(dst []byte, r *sink.Record) ([]byte, error) {
 	return append(dst, object...), err
 }
 
+// fits looks through a value: whether it is an object, has its key, and is kept as it is.
+func (s *Sink) fits(value []byte) error {
+	found := s.found
+	if err := s.scan.Scan(value, found); err != nil {
+		return fmt.Errorf("the value is no JSON object that a row can be made of: %w", err)
+	}
+	if found[len(s.cfg.Columns)].Kind != jsonscan.Missing {
+		return fmt.Errorf("the value has a field %q", deleted)
+	}
+	for i, name := range s.cfg.Columns {
+		if slices.Contains(s.cfg.Key, name) && (found[i].Kind == jsonscan.Missing || found[i].Kind == jsonscan.Null) {
+			return fmt.Errorf("%s is in the sink's key, and is null", name)
+		}
+		if why := s.dialect.unfit(s.columns[i], found[i]); why != "" {
+			return fmt.Errorf("column %s: %s", name, why)
+		}
+	}
+	return nil
+}
+
 // send writes the records of an array, which lacks its closing bracket. Where the database refuses a value it is found which record's.
 func (s *Sink) send(ctx context.Context, tx *transaction, array []byte, records []placed, ends []int, deletes bool) error {
 	const before = "tridentd"
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT "+before); err != nil {
 		return err
 	}
-	try := func(n int) error {
+	// try reads the first n records, and writes the first m of them.
+	try := func(n, m int) error {
 		ctx, cancel := s.limit(ctx)
 		defer cancel()
 		text := string(array[:ends[n-1]]) + "]"
-		if deletes && s.stmts.remove != "" {
-			if _, err := tx.ExecContext(ctx, s.stmts.remove, text); err != nil {
+		if deletes {
+			if _, err := tx.ExecContext(ctx, s.stmts.remove, text, m); err != nil {
 				return err
 			}
 		}
-		_, err := tx.ExecContext(ctx, s.stmts.write, text)
+		_, err := tx.ExecContext(ctx, s.stmts.write, text, m)
 		return err
 	}
-	err := try(len(records))
+	all := len(records)
+	err := try(all, all)
 	if err == nil {
 		_, err = tx.ExecContext(ctx, "RELEASE SAVEPOINT "+before)
 		return err
 	}
-	if failed := s.db.Failure("write", err); failed.Code != batch.CodeBadRecord {
-		return failed
-	}
-	// The shortest beginning that is refused ends with the record.
-	var other error
-	n := 1 + sort.Search(len(records)-1, func(i int) bool {
-		if other != nil {
-			return true
-		}
+	refused := func(err error) bool { return err != nil && s.db.Failure("write", err).Code == batch.CodeBadRecord }
+	again := func(n, m int) error {
 		if _, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+before); err != nil {
-			other = err
-			return true
+			return err
 		}
-		tried := try(i + 1)
+		return try(n, m)
+	}
+	if !refused(err) {
+		return err
+	}
+	// A value that can't be read as its column's type is refused wherever it stands, one that breaks a rule of the table only if it is
+	// written, which a later record of its key prevents. So the shortest beginning that can't be read ends with the record; where all
+	// can be, the shortest that can't be written while the rest is there.
+	at := func(n int) error { return again(all, n) }
+	if refused(again(all, 0)) {
+		at = func(n int) error { return again(n, 0) }
+	}
+	n := 1 + sort.Search(all-1, func(i int) bool {
+		tried := at(i + 1)
 		if tried != nil {
 			err = tried
 		}
 		return tried != nil
 	})
-	if other != nil {
-		return other
-	}
 	failed := s.db.Failure("write", err)
 	if failed.Code != batch.CodeBadRecord {
 		return failed
