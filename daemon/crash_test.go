@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +22,6 @@ import (
 	"github.com/tridentd/tridentd/internal/testenv"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
-	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -193,58 +190,6 @@ func fromSavepoint(t *testing.T, bin, file, data string, want map[string]int64) 
 	t.Logf("from the savepoint: %s", strings.TrimSpace(out))
 }
 
-// awaitCommit waits until the process that works in dir has committed a batch behind after.
-func awaitCommit(t *testing.T, dir string, after batch.Txid) bool {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		c, err := server.Dial(dir)
-		if err != nil {
-			continue
-		}
-		st, err := c.Status(t.Context())
-		c.Close()
-		if err == nil && st.Committed > after {
-			return true
-		}
-	}
-	t.Error("no commit within a minute of the start")
-	return false
-}
-
-func build(t *testing.T, dir string) string {
-	t.Helper()
-	bin := filepath.Join(dir, "tridentd")
-	cmd := exec.Command("go", "build", "-o", bin, "github.com/tridentd/tridentd/cmd/tridentd")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return bin
-}
-
-func write(t *testing.T, file, content string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func start(t *testing.T, bin, file, data string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command(bin, "run", file, "--data", data, "--listen", "off", "--log-level", "warn")
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() && out.Len() > 0 {
-			t.Logf("output of pid %d:\n%s", cmd.Process.Pid, out.String())
-		}
-	})
-	return cmd
-}
-
 // produce sends the lines at a limited rate, no more than are allowed so far, and counts those that the broker has
 // acknowledged.
 func produce(ctx context.Context, brokers []string, topic string, n, rate int, allowed, acked *atomic.Int64) error {
@@ -288,36 +233,6 @@ func produce(ctx context.Context, brokers []string, topic string, n, rate int, a
 		return *err
 	}
 	return nil
-}
-
-func openStore(t *testing.T, dir string, readOnly bool) *pebblestate.DB {
-	t.Helper()
-	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: dir, ReadOnly: readOnly})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return db
-}
-
-// progressOf reads what a killed process left: the last committed txid, and how many offsets are done.
-func progressOf(t *testing.T, dir string) (batch.Txid, int64) {
-	t.Helper()
-	if !pebblestate.Exists(dir) {
-		return 0, 0
-	}
-	db := openStore(t, dir, true)
-	defer db.Close() //nolint:errcheck // nothing was written
-	snap, err := db.Store().Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var done int64
-	for _, p := range snap.Positions {
-		if p.Topic != "" {
-			done += p.Next
-		}
-	}
-	return snap.Txid, done
 }
 
 func counts(t *testing.T, db *pebblestate.DB) map[string]int64 {
