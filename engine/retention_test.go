@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -269,6 +270,33 @@ func TestLedgerWithoutBase(t *testing.T) {
 	w.pass() // whatever the time since the last one
 	if _, base, _ := w.check(); base != 610 {
 		t.Errorf("base %d", base)
+	}
+}
+
+// TestRule9NothingIsTrimmedWithoutABase: before trimming a base is made, so that a replay always has a beginning. Where none can be
+// made the ledger stays as it is, beyond its bounds.
+func TestRule9NothingIsTrimmedWithoutABase(t *testing.T) {
+	t.Parallel()
+	w := newLedgerWorld(t, plan.Ledger{MaxBatches: 100})
+	inTheWay := filepath.Join(w.dir, "base")
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		w.commit(200, time.Minute)
+		if err := w.r.pass(t.Context(), w.db); err == nil {
+			t.Fatal("a base was made where a file lies in the way")
+		}
+		if first, last := w.db.Ledger(); first != 1 || last != w.txid {
+			t.Fatalf("the ledger holds %d to %d, and no base", first, last)
+		}
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	if first, base, last := w.check(); last-first >= 100 || base != last {
+		t.Errorf("the ledger holds %d to %d, base %d", first, last, base)
 	}
 }
 

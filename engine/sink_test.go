@@ -270,8 +270,9 @@ func TestSinkBehindTheStore(t *testing.T) {
 	}
 }
 
-// TestSinkOfAChangedPipeline lets a run die after the target took a batch that the store hasn't committed.
-func TestSinkOfAChangedPipeline(t *testing.T) {
+// TestRule4SkipNeedsAnEqualChain lets a run die after the target took a batch that the store hasn't committed: the next run passes
+// that batch over where it comes to the same digest, and stops for good where it doesn't.
+func TestRule4SkipNeedsAnEqualChain(t *testing.T) {
 	r := newSinkRun(t, 40)
 	died := batch.NewError(batch.Permanent, batch.CodeInternal, "test", errors.New("the process dies here"), "")
 	m := r.targets["out"].m

@@ -211,6 +211,48 @@ func TestKeptImpureStep(t *testing.T) {
 	}
 }
 
+// TestRule9WhatADifferenceNames: with kept changes key and both values of the batch; without them its txid and state, and keys only
+// where the final states differ, which a ledger that went on doesn't tell of an earlier txid.
+func TestRule9WhatADifferenceNames(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		t.Run(fmt.Sprintf("keep %t", keep), func(t *testing.T) {
+			w := newWorld(t)
+			w.keep = keep
+			var calls atomic.Int64
+			w.bend = func(s string) string {
+				if n := calls.Add(1); s == "Late" {
+					return fmt.Sprintf("%s-%t", s, n <= 2*fileCount*lineCount)
+				}
+				return s
+			}
+			w.write("in-2.txt", "a Late\n"+strings.Repeat("a b\n", lineCount-1))
+			w.run("data")
+			_, err := w.verify("data", replay.Options{})
+			whole := different(t, err)
+			calls.Store(3 * fileCount * lineCount) // as it is now
+			_, err = w.verify("data", replay.Options{To: whole.Txid})
+			part := different(t, err)
+			if part.Txid != whole.Txid || part.What != "state counts" || whole.What != part.What {
+				t.Errorf("%+v, up to that txid %+v", whole, part)
+			}
+			for _, d := range []*replay.Different{whole, part} {
+				switch {
+				case !keep && d == part:
+					if len(d.Keys) != 0 {
+						t.Errorf("keys of a batch whose changes weren't kept: %+v", d)
+					}
+				case len(d.Keys) != 2 || d.Writes != keep:
+					t.Errorf("%+v", d)
+				default:
+					if now, was := d.Keys[0], d.Keys[1]; now.Key != "word=Late-false" || now.Want != "" || now.Got == "" || was.Key != "word=Late-true" || was.Want == "" || was.Got != "" {
+						t.Errorf("%+v", d.Keys)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestBeforeFrom: what differs before the first txid asked for is told as that, and not as a difference of that txid.
 func TestBeforeFrom(t *testing.T) {
 	for _, keep := range []bool{false, true} {

@@ -175,8 +175,8 @@ func TestRecordedBatchOfNoSource(t *testing.T) {
 	}
 }
 
-// A recorded batch is settled by the plan, and the build, that recorded it.
-func TestRecordedBatchOfAnotherPlan(t *testing.T) {
+// A recorded batch is settled by the plan, and the build, that recorded it, before another starts.
+func TestRule4RecordedBatchOfAnotherPlan(t *testing.T) {
 	w := newWorld(t)
 	w.fill(12)
 	fs := vfs.NewMem()
