@@ -71,6 +71,9 @@ func serverStatus(s engine.Status) server.Status {
 			st.Savepoints.Error = server.ErrorStatusOf(p.Err, p.Since)
 		}
 	}
+	if l := s.Ledger; l != nil {
+		st.Ledger = &server.LedgerStatus{First: l.First, Base: l.Base, Bytes: l.Bytes, HeldFor: l.HeldFor}
+	}
 	if s.Failure != nil {
 		st.LastError = server.ErrorStatusOf(s.Failure, s.FailureSince)
 	}

@@ -100,6 +100,12 @@ func (a *app) printStatus(st *server.Status, format string) error {
 	if format == formatTable && st.Savepoints != nil {
 		a.printSavepointStatus(st.Savepoints)
 	}
+	if l := st.Ledger; format == formatTable && l != nil {
+		fmt.Fprintf(a.out, "ledger from txid %d on: %s bytes\n", l.First, grouped(l.Bytes))
+		if l.HeldFor != "" {
+			fmt.Fprintf(a.out, "  more than its bounds allow, for savepoint %s\n", l.HeldFor)
+		}
+	}
 	p := newPrinter(format, a.out)
 	if err := p.Begin(st.Committed, statusColumns); err != nil {
 		return err

@@ -1,13 +1,19 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
@@ -194,6 +200,156 @@ func TestLedgerHeldUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.trimmed()
+}
+
+// slowBucket is a bucket whose objects are files of a folder, and which takes the first one once it is told to.
+type slowBucket struct {
+	dir         string
+	began, goOn chan struct{}
+	first       sync.Once
+}
+
+func (b *slowBucket) file(key string) string { return filepath.Join(b.dir, filepath.FromSlash(key)) }
+func (b *slowBucket) String() string         { return b.dir }
+func (b *slowBucket) Close() error           { return nil }
+
+func (b *slowBucket) Objects(_ context.Context, prefix string) (all []savepoint.Object, err error) {
+	err = fs.WalkDir(os.DirFS(b.dir), ".", func(key string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasPrefix(key, prefix) {
+			all = append(all, savepoint.Object{Key: key})
+		}
+		return err
+	})
+	return all, err
+}
+
+func (b *slowBucket) Folders(context.Context, string) ([]string, error) { return nil, nil }
+
+func (b *slowBucket) Open(_ context.Context, key string) (io.ReadCloser, error) {
+	return os.Open(b.file(key))
+}
+
+func (b *slowBucket) Create(ctx context.Context, key string, r io.Reader) error {
+	b.first.Do(func() {
+		close(b.began)
+		<-b.goOn
+	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(b.file(key)), 0o700); err != nil {
+		return err
+	}
+	body, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.file(key), body, 0o600)
+}
+
+func (b *slowBucket) Delete(_ context.Context, key string) error { return os.Remove(b.file(key)) }
+
+// TestLedgerHeldWhileASavepointIsMade: an upload that takes longer than the ledger's bounds finds in the end what the savepoint needs
+// of the ledger, and one that fails lets go of it.
+func TestLedgerHeldWhileASavepointIsMade(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]bool{"it comes to its place": false, "it fails": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newHeldWorld(t)
+			w.commit(40, time.Minute)
+			w.pass()
+			if err := os.MkdirAll(w.to, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			bucket := &slowBucket{dir: w.to, began: make(chan struct{}), goOn: make(chan struct{})}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := savepoint.In(bucket, "", "words").Create(ctx, "slow", w.dir, w.now, func(ctx context.Context, dir string) error {
+					if err := w.checkpoint(ctx, dir); err != nil {
+						return err
+					}
+					// The copy's txid isn't known as yet: nothing is trimmed, whatever the bounds.
+					w.commit(300, time.Minute)
+					w.begins(1, "one that is being made")
+					return nil
+				})
+				ended <- err
+			}()
+			select {
+			case <-bucket.began:
+			case err := <-ended:
+				t.Fatal(err)
+			}
+			for range 3 {
+				w.commit(300, time.Minute)
+				w.begins(40, "slow")
+			}
+			if fails {
+				cancel()
+			}
+			close(bucket.goOn)
+			if err := <-ended; (err != nil) != fails {
+				t.Fatal(err)
+			}
+			w.commit(300, time.Minute)
+			if fails {
+				w.trimmed()
+				return
+			}
+			// The places were looked at a moment ago, when it wasn't there.
+			w.begins(40, "slow")
+			w.remove("slow")
+			w.now = w.now.Add(lookAgain)
+			w.trimmed()
+		})
+	}
+}
+
+// TestLedgerHeldUpTo: beyond the bounds that are set for it nothing is kept for a savepoint, but what later ones need.
+func TestLedgerHeldUpTo(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]plan.Ledger{"age": {MaxBatches: 100, HeldAge: 10 * time.Hour}, "size": {MaxBatches: 100, HeldBytes: 150_000}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newHeldWorld(t)
+			w.r.limits = ledgerBounds(l)
+			var log bytes.Buffer
+			w.r.log = hclog.New(&hclog.LoggerOptions{Output: &log})
+			w.commit(40, time.Minute)
+			w.create("forgotten")
+			w.commit(160, time.Minute)
+			w.create("later")
+			w.begins(40, "forgotten")
+			for w.r.seen.HeldFor == "forgotten" {
+				if w.txid > 5000 {
+					t.Fatalf("the ledger holds %d bytes", w.r.seen.Bytes)
+				}
+				w.commit(100, time.Minute)
+				w.pass()
+			}
+			w.begins(200, "later") // which is within the bounds: it doesn't go with the other
+			if n := strings.Count(log.String(), "it can be restored, but not with --to-txid any more: savepoint=forgotten txid=40"); n != 1 {
+				t.Errorf("told %d times: %s", n, log.String())
+			}
+			if got := time.Duration(w.txid-40) * time.Minute; name == "age" && (got < 10*time.Hour || got > 12*time.Hour) {
+				t.Errorf("let go after %s", got)
+			}
+			for w.r.seen.HeldFor != "" {
+				if w.txid > 9000 {
+					t.Fatalf("the ledger holds %d bytes", w.r.seen.Bytes)
+				}
+				w.commit(100, time.Minute)
+				w.pass()
+			}
+			w.trimmed()
+			if n := strings.Count(log.String(), "not with --to-txid any more"); n != 2 {
+				t.Errorf("told %d times: %s", n, log.String())
+			}
+		})
+	}
 }
 
 // TestUnusable tells what can't be restored from what can't be reached.

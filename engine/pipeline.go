@@ -116,6 +116,10 @@ type Ledger struct {
 	MaxAge     time.Duration // since the commit; default 7 days, negative: for ever
 	MaxBytes   int64         // of ledger and kept changes on disk; default 2 GiB, negative: any size
 	MaxBatches int64         // default: no bound
+	// What savepoints need is kept beyond those bounds, up to these. One that would need more can be restored, but no txid behind it
+	// can be gone back to any more.
+	HeldAge   time.Duration // since the commit; default: for ever
+	HeldBytes int64         // of ledger and kept changes on disk; default: any size
 }
 
 // WithLedger sets what is kept of batches that have committed. No result depends on it.
@@ -124,7 +128,10 @@ func WithLedger(l Ledger) PipelineOption {
 		if l.MaxBatches < 0 {
 			p.errorf("Ledger: MaxBatches is %d", l.MaxBatches)
 		}
-		p.ledger = plan.Ledger{Changes: l.KeepChanges, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxBatches: l.MaxBatches}
+		if l.HeldAge < 0 || l.HeldBytes < 0 {
+			p.errorf("Ledger: HeldAge is %s, HeldBytes is %d", l.HeldAge, l.HeldBytes)
+		}
+		p.ledger = plan.Ledger{Changes: l.KeepChanges, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxBatches: l.MaxBatches, HeldAge: l.HeldAge, HeldBytes: l.HeldBytes}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/pebblestate"
-	"github.com/tridentd/tridentd/savepoint"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -22,7 +22,8 @@ import (
 // ledger keeps within its bounds, and bases are made so that one always lies in what it holds: a new one as soon as the
 // latest beginning has left the newer half of the bounds. So at least the newer half of what the bounds allow can be
 // replayed, there are at most two bases (three for a moment), and each pins the tables that the store had when it was made,
-// until the bounds have passed it. What a savepoint needs (holdings) is kept beyond the bounds; a replay of that begins there.
+// until the bounds have passed it. What a savepoint needs (holdings) is kept beyond the
+// bounds, but not beyond those of Ledger.Held…; a replay of that begins there.
 const (
 	retentionEvery = 5 * time.Second
 	// baseEvery is the least time between two bases, whatever the bounds: making one writes the memtables out. Where
@@ -37,8 +38,8 @@ type retention struct {
 	now    func() time.Time // decides when something is trimmed, never what a batch is
 	every  time.Duration    // between bases
 	made   time.Time        // the last one
-	// held finds the oldest savepoint that needs what lies before keep; nil if none does.
-	held func(v *ledgerView, keep batch.Txid) (*savepoint.Info, error)
+	// held lists the savepoints that need something of what lies before keep, by txid.
+	held func(v *ledgerView, keep batch.Txid) ([]holder, error)
 	seen LedgerStatus // by the last pass
 }
 
@@ -89,7 +90,7 @@ func (h *Handle) keepLedger(ctx context.Context) (end func()) {
 
 // trimLedger makes passes until stop is closed.
 func (h *Handle) trimLedger(ctx context.Context, stop <-chan struct{}) {
-	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery, held: newHoldings(h).oldest}
+	r := &retention{limits: ledgerBounds(h.plan.Ledger), log: h.log, now: time.Now, every: baseEvery, held: newHoldings(h).needing}
 	tick := time.NewTicker(retentionEvery)
 	defer tick.Stop()
 	for failing := false; ; {
@@ -203,24 +204,47 @@ func (r *retention) pass(ctx context.Context, db *pebblestate.DB) error {
 	return errors.Join(unknown, err)
 }
 
-// hold keeps what leads from the oldest savepoint of the store to the present, whatever the bounds: any txid behind it can then be
-// gone back to. While the savepoints aren't known, nothing is trimmed.
+// hold keeps what leads from the oldest savepoint of the store to the present, beyond the bounds: any txid behind it can then be gone
+// back to. What lies beyond the bounds that are set for this is let go. While the savepoints aren't known, nothing is trimmed.
 func (r *retention) hold(v *ledgerView, bound batch.Txid) (keep batch.Txid, heldFor string, err error) {
 	if bound <= v.first {
 		return bound, "", nil
 	}
-	s, err := r.held(v, bound)
-	switch {
-	case err != nil:
+	all, err := r.held(v, bound)
+	if err != nil {
 		return v.first, r.seen.HeldFor, err
-	case s == nil:
-		return bound, "", nil
 	}
-	if s.Name != r.seen.HeldFor {
-		r.log.Info("the ledger is kept beyond its bounds, as a savepoint needs it: remove that, if nobody will go back to a txid behind it",
-			"savepoint", s.Name, "txid", uint64(s.Txid), "created", s.Created)
+	limit, err := v.within(plan.Ledger{MaxAge: r.limits.HeldAge, MaxBytes: r.limits.HeldBytes}, 1, 1)
+	if err != nil {
+		return v.first, r.seen.HeldFor, err
 	}
-	return min(bound, s.Txid), s.Name, nil
+	kept := slices.IndexFunc(all, func(h holder) bool { return h.txid+1 >= limit })
+	if keep = bound; kept < 0 {
+		kept = len(all)
+	} else {
+		h := &all[kept]
+		keep, heldFor = max(v.first, min(bound, h.txid)), h.name
+		if h.name != r.seen.HeldFor {
+			r.tell(h)
+		}
+	}
+	for _, h := range all[:kept] {
+		if h.txid+1 < keep {
+			r.log.Warn("a savepoint needs more of the ledger than is kept for savepoints (ledger: held): it can be restored, but not with --to-txid any more",
+				"savepoint", h.name, "txid", uint64(h.txid))
+		}
+	}
+	return keep, heldFor, nil
+}
+
+// tell says what the ledger is kept for.
+func (r *retention) tell(h *holder) {
+	if h.making {
+		r.log.Info("the ledger is kept beyond its bounds, as a savepoint that is being made will need it", "savepoint", h.name, "txid", uint64(h.txid))
+		return
+	}
+	r.log.Info("the ledger is kept beyond its bounds, as a savepoint needs it: remove that, if nobody will go back to a txid behind it",
+		"savepoint", h.name, "txid", uint64(h.txid))
 }
 
 // slack is the share of a bound by which it is overstepped (age) or kept below (count and size) so that not every pass

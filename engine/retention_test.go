@@ -35,8 +35,8 @@ func newLedgerWorld(t testing.TB, l plan.Ledger) *ledgerWorld {
 	w := &ledgerWorld{t: t, dir: filepath.Join(t.TempDir(), "words"), now: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), rows: 3}
 	w.open()
 	w.r = &retention{limits: ledgerBounds(l), log: hclog.NewNullLogger(), now: func() time.Time { return w.now }, every: baseEvery}
-	w.held = holdings{pipeline: "words", log: w.r.log}
-	w.r.held = w.held.oldest
+	w.held = holdings{pipeline: "words", dir: w.dir, log: w.r.log}
+	w.r.held = w.held.needing
 	t.Cleanup(func() { w.db.Close() }) //nolint:errcheck // closed by the test, if that matters
 	return w
 }

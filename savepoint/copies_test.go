@@ -1,13 +1,17 @@
 package savepoint
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/scratch"
+	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/txstate/txstatetest"
 )
 
 // TestSweepCopies: what somebody uses stays, whatever the number of its process means to the one that looks; all else goes.
@@ -37,6 +41,67 @@ func TestSweepCopies(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, copyPrefix+"*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestInMaking: while a savepoint is made, that can be seen beside the store, and what a killed process has left isn't taken for it.
+func TestInMaking(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "words")
+	db, err := pebblestate.Open(t.Context(), pebblestate.Options{Dir: dir, Pipeline: "words", Shards: 4, CreateIfMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() }) //nolint:errcheck // it isn't used any more
+	e, positions := txstatetest.Simple(1, 1)
+	if err := db.Commit(t.Context(), []pebblestate.Commit{{Entry: e, Positions: positions}}); err != nil {
+		t.Fatal(err)
+	}
+	seen := func() []Making {
+		t.Helper()
+		all, err := InMaking(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	replayed, remove, err := MakeCopies(dir) // for something else
+	if err != nil || len(seen()) != 0 {
+		t.Fatalf("%+v, %v", seen(), err)
+	}
+	killed := filepath.Join(dir, copyPrefix+"killed")
+	if err := errors.Join(os.Mkdir(killed, 0o700), mark(killed, nil)); err != nil {
+		t.Fatal(err)
+	}
+	var begun []Making
+	info, err := At(t.TempDir(), "words").Create(t.Context(), "s", dir, time.Now(), func(ctx context.Context, to string) error {
+		begun = seen()
+		_, err := db.Checkpoint(ctx, to)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(begun) != 1 || !begun[0].Begun || begun[0].Name != "" || begun[0].Txid != 0 {
+		t.Errorf("while it is copied: %+v", begun)
+	}
+	if all := seen(); len(all) != 0 {
+		t.Errorf("once it is made: %+v", all)
+	}
+	if err := mark(replayed, &info); err != nil {
+		t.Fatal(err)
+	}
+	all := seen()
+	if want := (Making{Name: "s", Txid: info.Txid, Chain: info.Chain, copy: replayed}); len(all) != 1 || all[0] != want || all[0].Same(begun[0]) {
+		t.Errorf("%+v, want %+v", all, want)
+	}
+	if err := os.WriteFile(filepath.Join(replayed, markName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := InMaking(dir); err == nil {
+		t.Errorf("a garbled one: %+v", all)
+	}
+	if err := remove(); err != nil || len(seen()) != 0 {
+		t.Errorf("%+v, %v", seen(), err)
 	}
 }
 

@@ -166,11 +166,19 @@ func (p Place) create(ctx context.Context, made Reason, beside string, now time.
 		return Info{}, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
+	// From here on the ledger is kept for it: see InMaking.
+	if err := mark(tmp, nil); err != nil {
+		return Info{}, err
+	}
 	copied := filepath.Join(tmp, storeName)
 	if err := checkpoint(ctx, copied); err != nil {
 		return Info{}, err
 	}
-	info, err := p.inspect(ctx, copied)
+	info, err := p.inspect(ctx, copied, func(info *Info) error {
+		info.Made, info.Created = made, now.UTC().Truncate(time.Millisecond)
+		info.Name = name(info)
+		return errors.Join(mark(tmp, info), p.free(ctx, info.Name))
+	})
 	if err != nil {
 		return Info{}, err
 	}
@@ -179,11 +187,6 @@ func (p Place) create(ctx context.Context, made Reason, beside string, now time.
 	}
 	for _, f := range info.Files {
 		info.Bytes += f.Size
-	}
-	info.Made, info.Created = made, now.UTC().Truncate(time.Millisecond)
-	info.Name = name(&info)
-	if err := p.free(ctx, info.Name); err != nil {
-		return Info{}, err
 	}
 	return info, p.storage.put(ctx, info, copied)
 }
@@ -206,17 +209,17 @@ func (p Place) Expire(ctx context.Context, identity string, keep int) (gone []st
 // inspectCache bounds the memory for reading a store that is looked at once.
 const inspectCache = 8 << 20
 
-// inspect describes a store at rest, but for its files.
-func (p Place) inspect(ctx context.Context, dir string) (Info, error) {
+// inspect describes a store at rest, but for its files. known is called once txid and chain are: states take a while to read.
+func (p Place) inspect(ctx context.Context, dir string, known func(*Info) error) (Info, error) {
 	info := Info{Format: FormatVersion, Pipeline: p.pipeline}
 	db, err := pebblestate.Open(ctx, pebblestate.Options{Dir: dir, Pipeline: p.pipeline, ReadOnly: true, CacheBytes: inspectCache})
 	if err != nil {
 		return info, err
 	}
-	return info, errors.Join(describe(ctx, db, &info), db.Close())
+	return info, errors.Join(describe(ctx, db, &info, known), db.Close())
 }
 
-func describe(ctx context.Context, db *pebblestate.DB, info *Info) error {
+func describe(ctx context.Context, db *pebblestate.DB, info *Info, known func(*Info) error) error {
 	snap, err := db.Store().Load(ctx)
 	if err != nil {
 		return err
@@ -225,6 +228,9 @@ func describe(ctx context.Context, db *pebblestate.DB, info *Info) error {
 		return err
 	}
 	info.Txid, info.Epoch, info.Chain = snap.Txid, snap.Epoch, fmt.Sprintf("%016x", snap.Chain)
+	if err := known(info); err != nil {
+		return err
+	}
 	for _, p := range snap.Positions {
 		if p.Topic != "" {
 			info.Positions = append(info.Positions, Position{p.Source, p.Topic, p.Number, p.Next})
@@ -358,7 +364,7 @@ func (p Place) whole(ctx context.Context, info Info, f func(dir string) error) (
 
 // same compares what a store holds with what is said of it.
 func (p Place) same(ctx context.Context, info Info, dir, path string) error {
-	found, err := p.inspect(ctx, dir)
+	found, err := p.inspect(ctx, dir, func(*Info) error { return nil })
 	if err != nil {
 		return err
 	}

@@ -90,6 +90,9 @@ type Status struct {
 	// Savepoints tells of those made by schedule, if there is one. They never keep batches waiting.
 	Savepoints *SavepointStatus `json:"savepoints,omitempty"`
 
+	// Ledger is what the ledger holds, as of a few seconds ago; absent before the first look.
+	Ledger *LedgerStatus `json:"ledger,omitempty"`
+
 	// LastError is the last failure of this process, Failing whether it still stands: nothing has committed since.
 	LastError *ErrorStatus `json:"last_error,omitempty"`
 	Failing   bool         `json:"failing"`
@@ -152,6 +155,16 @@ type SavepointStatus struct {
 	Made     int64        `json:"made"`     // since the process started
 	Failures int64        `json:"failures"` // since the process started
 	Error    *ErrorStatus `json:"error,omitempty"`
+}
+
+// LedgerStatus is what the ledger holds.
+type LedgerStatus struct {
+	First batch.Txid `json:"first_txid"`
+	// Base is the txid behind which the earliest replay can begin; 0 while nothing is trimmed.
+	Base  batch.Txid `json:"base_txid"`
+	Bytes int64      `json:"bytes"` // of entries and kept changes, on disk
+	// HeldFor is the savepoint for which more is kept than the bounds allow.
+	HeldFor string `json:"held_for,omitempty"`
 }
 
 // ErrorStatus is a failure in words and labels.

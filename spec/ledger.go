@@ -13,6 +13,10 @@ func ledgerField() *field {
 			{name: "size", kind: kindSize, def: "2GiB", doc: "How large the ledger and the kept changes may be on disk; `0`: any size."},
 			{name: "batches", kind: kindInt, min: 1, def: "no bound", doc: "How many batches are kept."},
 		}},
+		{name: "held", kind: kindObject, doc: "How much is kept beyond `retention` because a savepoint needs it. A savepoint that would need more can be restored, but not with `--to-txid` any more.", fields: []*field{
+			{name: "age", kind: kindDuration, def: "no bound", doc: "How long a batch is kept after its commit; `0s`: for ever."},
+			{name: "size", kind: kindSize, def: "no bound", doc: "How large the ledger and the kept changes may become on disk; `0`: any size."},
+		}},
 	}}
 }
 
@@ -32,6 +36,13 @@ func ledgerOf(n *node) plan.Ledger {
 	}
 	if v := r.get("batches"); v != nil {
 		l.MaxBatches = v.num
+	}
+	held := n.get("held")
+	if v := held.get("age"); v != nil {
+		l.HeldAge = v.dur
+	}
+	if v := held.get("size"); v != nil {
+		l.HeldBytes = v.num
 	}
 	return l
 }

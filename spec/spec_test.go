@@ -67,7 +67,7 @@ func TestPlan(t *testing.T) {
 	p := parsed(t, `
 pipeline: p
 on_bad_record: skip
-ledger: {changes: keep, retention: {age: 0s, size: 1GiB, batches: 9}}
+ledger: {changes: keep, retention: {age: 0s, size: 1GiB, batches: 9}, held: {age: 30d, size: 20GiB}}
 savepoints: {to: /mnt/backup, every: 30m, keep: 3}
 batch: {max_records: 7, max_bytes: 1MiB, max_pending: 2, interval: 1s, timeout: 1m, retries: {min: 1s, max: 2s, attempts: 3, for: 1d}}
 sources:
@@ -108,7 +108,7 @@ streams:
 		MaxRecords: 7, MaxBytes: 1 << 20, MaxPending: 2, Interval: time.Second, Timeout: time.Minute,
 		Retry: plan.Retry{Min: time.Second, Max: 2 * time.Second, Attempts: 3, For: 24 * time.Hour},
 	}
-	if want := (plan.Ledger{Changes: true, MaxAge: -1, MaxBytes: 1 << 30, MaxBatches: 9}); pl.Ledger != want {
+	if want := (plan.Ledger{Changes: true, MaxAge: -1, MaxBytes: 1 << 30, MaxBatches: 9, HeldAge: 30 * 24 * time.Hour, HeldBytes: 20 << 30}); pl.Ledger != want {
 		t.Errorf("ledger %+v, want %+v", pl.Ledger, want)
 	}
 	if want := (plan.Savepoints{To: "/mnt/backup", Every: 30 * time.Minute, Keep: 3}); pl.Savepoints != want {

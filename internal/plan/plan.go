@@ -81,6 +81,9 @@ type Ledger struct {
 	MaxAge     time.Duration // of commit time; 0: DefaultLedgerAge, negative: none
 	MaxBytes   int64         // on disk; 0: DefaultLedgerBytes, negative: none
 	MaxBatches int64         // 0: none
+	// Beyond these nothing is kept for savepoints either.
+	HeldAge   time.Duration // 0: no bound
+	HeldBytes int64         // of the whole ledger; 0: no bound
 }
 
 // Defaults of Ledger.

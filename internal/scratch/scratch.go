@@ -5,6 +5,7 @@ package scratch
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +57,36 @@ func held(lock *os.File) bool {
 	}
 	there, err := os.Stat(lock.Name())
 	return err == nil && os.SameFile(here, there)
+}
+
+// InUse lists the directories of a prefix that somebody holds the lock of, in the order of names.
+func InUse(parent, prefix string) ([]string, error) {
+	names, err := os.ReadDir(parent)
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, n := range names {
+		if !strings.HasPrefix(n.Name(), prefix) || !strings.HasSuffix(n.Name(), LockSuffix) {
+			continue
+		}
+		path := filepath.Join(parent, n.Name())
+		lock, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) { // given up meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			dirs = append(dirs, strings.TrimSuffix(path, LockSuffix))
+		case err != nil:
+			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), lock.Close())
+		}
+		lock.Close() //nolint:errcheck // nothing was written
+	}
+	return dirs, nil
 }
 
 // Sweep removes directories of a prefix that nobody holds the lock of. What can't be removed is left to the next one.
