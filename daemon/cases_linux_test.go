@@ -106,3 +106,31 @@ streams:
 	}
 	j.checkRanges(0, total)
 }
+
+// TestSignalWhileThePipelineIsRead: from its first step on a run ends in order, here while its file comes through a pipe.
+func TestSignalWhileThePipelineIsRead(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		j := newJob(t, nil, linesFile)
+		j.put("lines.txt", "a\n")
+		j.file = filepath.Join(j.dir, "pipe.yaml")
+		if err := syscall.Mkfifo(j.file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := j.spawn(j.runArgs()...)
+		pipe, err := os.OpenFile(j.file, os.O_WRONLY, 0) // returns once the process reads
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.signal(s)
+		if _, err := pipe.WriteString(linesFile); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+		if err := pipe.Close(); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+		if code := p.exit(patience); code != 0 || !strings.Contains(p.errs.String(), "stopping") {
+			t.Errorf("%s: exit %d\n%s", s, code, p.errs.String())
+		}
+	}
+}

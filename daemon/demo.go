@@ -54,7 +54,9 @@ func (a *app) demoCommand() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, length)
 				defer cancel()
 			}
-			return a.demo(ctx, dir, rate, &f)
+			s, end := newStopper(ctx, f.logger(a.err))
+			defer end()
+			return a.demo(ctx, dir, rate, &f, s)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "tridentd-demo", "directory for the embedded Kafka, the pipeline's file and its data")
@@ -66,7 +68,7 @@ func (a *app) demoCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) demo(ctx context.Context, dir string, rate int, f *runFlags) error {
+func (a *app) demo(ctx context.Context, dir string, rate int, f *runFlags, s *stopper) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -114,18 +116,16 @@ func (a *app) demo(ctx context.Context, dir string, rate int, f *runFlags) error
 	producing, stopProducing := context.WithCancel(ctx)
 	defer stopProducing()
 	failed := make(chan error, 1)
-	running, cancel := context.WithCancel(ctx)
-	defer cancel()
 	go func() {
 		err := produceViews(producing, brokers, rate)
 		if err != nil && producing.Err() == nil {
-			cancel()
+			s.ask()
 		} else {
 			err = nil
 		}
 		failed <- err
 	}()
-	err = a.run(running, t, f)
+	err = a.run(ctx, t, f, s)
 	stopProducing()
 	if perr := <-failed; perr != nil {
 		err = errors.Join(err, fmt.Errorf("producing page views: %w", perr))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ func (a *app) runCommand() *cobra.Command {
 			"With --until caught-up it ends by itself once every partition has reached the end that it had at the start.",
 		Example: "  tridentd run flights.yaml --until caught-up",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			s, end := newStopper(cmd.Context(), f.logger(a.err))
+			defer end()
 			t, rest, err := a.resolve(args, f.data)
 			if err != nil {
 				return err
@@ -53,7 +56,7 @@ func (a *app) runCommand() *cobra.Command {
 			if len(rest) > 0 {
 				return usagef("unexpected argument %q", rest[0])
 			}
-			return a.run(cmd.Context(), t, &f)
+			return a.run(cmd.Context(), t, &f, s)
 		},
 	}
 	dataFlag(cmd, &f.data)
@@ -102,8 +105,8 @@ func (f *runFlags) logger(w io.Writer) hclog.Logger {
 	})
 }
 
-// run runs a pipeline with everything around it.
-func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
+// run runs a pipeline with everything around it, until s says that it is to end.
+func (a *app) run(ctx context.Context, t *target, f *runFlags, s *stopper) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -112,8 +115,7 @@ func (a *app) run(ctx context.Context, t *target, f *runFlags) error {
 	bar := newProgress(a.err, t.pipeline.Name(), obs)
 	defer bar.stop()
 	log := f.logger(bar.logs())
-	s, end := newStopper(ctx, log)
-	defer end()
+	s.log.Store(&log)
 
 	known, err := newAnswers(t.pipeline)
 	if err != nil {
@@ -201,15 +203,17 @@ type stopper struct {
 	once  sync.Once
 	asked chan struct{} // closed when somebody has asked
 	ended chan struct{} // closed when the process is about to end
+	log   atomic.Pointer[hclog.Logger]
 }
 
 // newStopper listens for signals until end is called. A second signal ends the process at once, and so does a stop that takes
-// too long.
+// too long. It is the first thing that a command does: before, a signal kills the process, whatever it has begun.
 func newStopper(ctx context.Context, log hclog.Logger) (s *stopper, end func()) {
 	s = &stopper{asked: make(chan struct{}), ended: make(chan struct{})}
+	s.log.Store(&log)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go s.listen(ctx, signals, log)
+	go s.listen(ctx, signals)
 	return s, func() {
 		signal.Stop(signals)
 		close(s.ended)
@@ -219,10 +223,12 @@ func newStopper(ctx context.Context, log hclog.Logger) (s *stopper, end func()) 
 // ask asks for the end, and returns at once.
 func (s *stopper) ask() { s.once.Do(func() { close(s.asked) }) }
 
-func (s *stopper) listen(ctx context.Context, signals <-chan os.Signal, log hclog.Logger) {
+func (s *stopper) logger() hclog.Logger { return *s.log.Load() }
+
+func (s *stopper) listen(ctx context.Context, signals <-chan os.Signal) {
 	select {
 	case sig := <-signals:
-		log.Info("stopping: finishing the batches in flight", "signal", sig.String())
+		s.logger().Info("stopping: finishing the batches in flight", "signal", sig.String())
 	case <-ctx.Done():
 	case <-s.asked:
 	case <-s.ended:
@@ -233,9 +239,9 @@ func (s *stopper) listen(ctx context.Context, signals <-chan os.Signal, log hclo
 	defer t.Stop()
 	select {
 	case sig := <-signals:
-		log.Warn("ending at once: what was not committed is done by the next run", "signal", sig.String())
+		s.logger().Warn("ending at once: what was not committed is done by the next run", "signal", sig.String())
 	case <-t.C:
-		log.Error("the stop took too long: ending at once; what was not committed is done by the next run", "after", hardStop)
+		s.logger().Error("the stop took too long: ending at once; what was not committed is done by the next run", "after", hardStop)
 	case <-s.ended:
 		return
 	}

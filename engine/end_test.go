@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,45 @@ func TestStatusOfWhatHasCommitted(t *testing.T) {
 	}
 	if st := h.Status(); st.Txid != first.Txid || !st.Failing || st.FailureSince.Before(began) {
 		t.Errorf("after a stop for good: %+v", st)
+	}
+}
+
+// TestTheCauseStandsWhileARunCloses: between a stop for good and the end, which closing holds up, a status names the cause.
+func TestTheCauseStandsWhileARunCloses(t *testing.T) {
+	gone := batch.NewError(batch.Permanent, batch.CodeTopicMissing, "open", errors.New("gone"), "make it")
+	for _, c := range []struct {
+		name   string
+		source faulty
+		code   batch.Code
+	}{
+		{"a batch that fails", faulty{}, batch.CodeBadRecord},
+		{"a source that can't be opened", faulty{open: gone}, batch.CodeTopicMissing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := filepath.Join(t.TempDir(), "in.txt")
+			if err := os.WriteFile(in, []byte("a\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.source.Source = file.Paths(in)
+			p := engine.New("test")
+			countWords(engine.Map(engine.From(p, "lines", c.source, codec.String()), func(string) string { panic("no word") }), "counts")
+			started := make(chan *engine.Handle, 1)
+			var closing engine.Status
+			h, err := engine.Start(t.Context(), p, engine.Options{
+				DataDir: t.TempDir(), BeforeClose: func() { closing = (<-started).Status() },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			started <- h
+			err = h.Wait()
+			if batch.CodeOf(err) != c.code {
+				t.Fatalf("the run ended with %v, want %s", err, c.code)
+			}
+			if !closing.Failing || closing.FailureSince.IsZero() || batch.CodeOf(closing.Failure) != c.code || !slices.Contains(closing.Reasons, err.Error()) {
+				t.Errorf("while it was being closed: %+v, want the cause: %v", closing, err)
+			}
+		})
 	}
 }
 

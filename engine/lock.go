@@ -62,6 +62,7 @@ func (h *Handle) underLock(ctx context.Context) (err error) {
 	h.lock = lock
 	h.mu.Unlock()
 	defer func() {
+		h.endsWith(err)
 		// Also where the run never led: then the store, if it is open, hasn't been closed.
 		err = errors.Join(err, h.closeStore())
 		closing, cancel := context.WithTimeout(ctx, closeGrace)
@@ -79,6 +80,7 @@ func (h *Handle) underLock(ctx context.Context) (err error) {
 		if err == nil && opened {
 			err = h.term(ctx, lease)
 		}
+		h.endsWith(err)
 		lost := batch.CodeOf(err) == batch.CodeLockLost && err != nil
 		h.release(ctx, lease)
 		if !lost || !h.o.Standby || h.isDrained() {
@@ -174,7 +176,7 @@ func (h *Handle) lossOf(lease txstate.Lease, err error) error {
 func (h *Handle) stepDown() {
 	h.leaveMirrors()
 	h.mu.Lock()
-	h.role, h.fatal, h.opening, h.closed, h.targets = Standby, nil, nil, false, nil
+	h.role, h.fatal, h.cause, h.opening, h.closed, h.targets = Standby, nil, nil, nil, false, nil
 	h.mu.Unlock()
 	h.log.Warn("waiting for the lock again")
 }

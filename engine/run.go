@@ -77,6 +77,8 @@ type Handle struct {
 	quit    chan struct{} // of the term: closed by abandon; nil outside one
 	fatal   error         // what abandon was told
 	failed  time.Time     // of fatal
+	cause   error         // what the term, or the run, ends with while it is being closed
+	caused  time.Time     // of cause
 }
 
 // Start opens the store and begins to run in the background. Mistakes of the pipeline and of the store are returned
@@ -310,6 +312,7 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 		db := h.db
 		h.db, h.exec, h.run, h.closed = nil, nil, nil, true
 		h.mu.Unlock()
+		h.endsWith(err)
 		if h.o.BeforeClose != nil {
 			h.o.BeforeClose()
 		}
@@ -349,6 +352,7 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 		defer cancel()
 		h.closeSources(closing, x)
 	}()
+	defer func() { h.endsWith(err) }()
 	var snap txstate.Snapshot
 	x, snap, err = h.openSources(work, lease)
 	if err != nil || x == nil {
@@ -393,6 +397,19 @@ func (h *Handle) term(ctx context.Context, lease txstate.Lease) (err error) {
 		}()
 	}
 	return r.Run(work)
+}
+
+// endsWith notes what the term, or the run, ends with. Closing takes its time, and whoever asks meanwhile wants to know why.
+func (h *Handle) endsWith(err error) {
+	if err == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cause == nil {
+		h.caused = time.Now()
+	}
+	h.cause = err
 }
 
 func (h *Handle) closeSources(ctx context.Context, x *exec.Executor) {

@@ -83,6 +83,9 @@ func (h *Handle) Status() Status {
 	opening, since, x, r, closed := h.opening, h.since, h.exec, h.run, h.closed
 	mirrors, holding := h.mirrors, slices.Clone(h.holding)
 	fatal, failed := h.fatal, h.failed
+	if h.cause != nil {
+		fatal, failed = h.cause, h.caused
+	}
 	st.Left = h.left
 	h.mu.Unlock()
 	st.Mirrors = mirrorStatus(mirrors)
