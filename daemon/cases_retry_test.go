@@ -47,8 +47,9 @@ func retriedRecordsAreDeleted(t *testing.T, b *brokers) {
 		for attempts.Load() < n+3 && time.Since(began) < patience {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if spent := time.Since(began); attempts.Load()-n > 5 || spent < 100*time.Millisecond {
-			t.Errorf("%d attempts within %s: no back-off", attempts.Load()-n, spent)
+		// A back-off that grows from 20 ms leaves room for so few, and for some more if this goroutine had to wait for its turn.
+		if more, spent := attempts.Load()-n, time.Since(began); more > 5+int64(spent/(2*time.Second)) || spent < 100*time.Millisecond {
+			t.Errorf("%d attempts within %s: no back-off", more, spent)
 		}
 		away.Store(false)
 		j.await("txid 2", func(st *server.Status) bool { return st.Committed == 2 })

@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds the waits of the cases: far more than any of them takes.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // brokers is a Kafka cluster under test, kfake's or a real one.
 type brokers struct {
@@ -358,6 +358,16 @@ func (p *process) exit(limit time.Duration) int {
 		p.t.Fatalf("still running after %s\n%s", limit, p.errs.String())
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// inOrder checks that the process has ended without running out of any of the times that a stop has.
+func (p *process) inOrder() {
+	p.t.Helper()
+	for _, sign := range []string{"didn't finish in time", "the stop took too long", "still running", "didn't close in order", "panic:"} {
+		if log := p.errs.String(); strings.Contains(log, sign) {
+			p.t.Errorf("%q in the log of a stop that nothing holds up:\n%s", sign, log)
+		}
+	}
 }
 
 // status asks a running job; ok is false if it doesn't answer.

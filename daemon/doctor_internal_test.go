@@ -35,7 +35,7 @@ func TestExamineLeavesBehindWhatHangs(t *testing.T) {
 	dir := t.TempDir()
 	began := time.Now()
 	all := examine(t.Context(), &target{pipeline: engine.New("p"), root: dir, dir: dir + "/p"}, pl, time.Second)
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %s", took)
 	}
 	var got []string

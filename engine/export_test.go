@@ -8,6 +8,12 @@ import (
 	"github.com/tridentd/tridentd/pebblestate"
 )
 
+// What bounds a stop, besides the grace.
+const (
+	StopTimeout = stopTimeout
+	CloseGrace  = closeGrace
+)
+
 // Reopen opens the store again, as is done after a write of unknown outcome.
 func (h *Handle) Reopen(ctx context.Context) error {
 	_, err := h.reopen(ctx)

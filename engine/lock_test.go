@@ -283,7 +283,7 @@ func standby(o *engine.Options) { o.Standby = true }
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
@@ -434,7 +434,7 @@ func TestGateIsShownForEachBatch(t *testing.T) {
 // A stop doesn't wait for a lease that is in doubt.
 func TestLockDrainInDoubt(t *testing.T) {
 	r := newLockRun(t)
-	h := r.start()
+	h := r.start(func(o *engine.Options) { o.Grace = time.Hour })
 	r.counted(h, 5)
 	e := r.l.lease(t, 1)
 	e.mu.Lock()
@@ -442,13 +442,9 @@ func TestLockDrainInDoubt(t *testing.T) {
 	e.mu.Unlock()
 	r.append("d\n")
 	<-e.waiting
-	began := time.Now()
 	h.Drain()
-	if err := h.Wait(); err != nil {
+	if err := ended(t, h); err != nil {
 		t.Errorf("the run ended with %v", err)
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the stop took %s", took)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // work on it; a process that works on it is named at once.
 func TestReadersShare(t *testing.T) {
 	o := testOptions(vfs.Default)
-	o.Dir = filepath.Join(t.TempDir(), "words")
+	o.Dir, o.patience = filepath.Join(t.TempDir(), "words"), time.Minute
 	db := mustOpen(t, o)
 	mustCommit(t, db, commitOf(1, setOf("s", o.Shards, set("a", "b"))))
 	mustClose(t, db)
@@ -61,6 +61,7 @@ func TestReadersShare(t *testing.T) {
 		return
 	}
 	defer mustClose(t, db)
+	read.patience = time.Hour // it isn't waited for
 	_, err := Open(t.Context(), read)
 	wantCode(t, err, batch.CodeStoreInUse, "process ")
 }

@@ -1,6 +1,7 @@
 package pebblestate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,7 +97,7 @@ func lockDir(ctx context.Context, o *Options) (io.Closer, error) {
 	if o.Lock != nil {
 		return noLock{}, nil
 	}
-	for deadline := time.Now().Add(lockPatience); ; {
+	for deadline := time.Now().Add(cmp.Or(o.patience, lockPatience)); ; {
 		lock, err := o.FS.Lock(o.FS.PathJoin(o.Dir, lockName))
 		switch {
 		case err == nil:

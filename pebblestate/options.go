@@ -67,7 +67,8 @@ type Options struct {
 	// status 1. Nothing that had committed is lost by that.
 	Fatal func(error)
 
-	merge mergeFunc // nil: agg.Merge
+	merge    mergeFunc     // nil: agg.Merge
+	patience time.Duration // how long readers are waited for, in tests; 0: lockPatience
 }
 
 func (o Options) withDefaults() (Options, error) {

@@ -91,7 +91,7 @@ func TestClose(t *testing.T) {
 				result <- err
 			}()
 			<-b.reached
-			limit := 5 * time.Second
+			limit := time.Minute
 			if !patient {
 				limit = 20 * time.Millisecond
 			} else {

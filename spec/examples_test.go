@@ -57,7 +57,7 @@ func drain(t *testing.T, p *Pipeline, dir string, procs int) uint64 {
 		if !ok {
 			select {
 			case <-x.Ready():
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("the sources have nothing, and haven't reached their ends")
 			}
 			continue

@@ -76,7 +76,7 @@ func part(topic string) batch.Partition { return batch.Partition{Source: "src", 
 // until waits for cond.
 func (r *run) until(what string, cond func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !cond(); {
+	for deadline := time.Now().Add(time.Minute); !cond(); {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("no %s; status %+v, error %v", what, r.em.Status(), r.em.Err())
 		}
@@ -641,7 +641,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 		if !progress {
 			select {
 			case <-r.em.Ready():
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%d records left and nothing happens", left)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait of the tests.
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // cluster is a cluster under test, kfake's or a real one.
 type cluster struct {
