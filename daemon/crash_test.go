@@ -77,7 +77,7 @@ streams:
 	for i := range kills {
 		// A third of the round's lines now, the others once the process has committed: so data wait up to the last
 		// kill, whatever time a start takes.
-		round := int64(lines) / int64(kills)
+		round := int64(lines) / int64(kills+1) // what a round more holds is for those in which all had been taken
 		allowed.Store(round*int64(i) + round/3)
 		cmd := start(t, bin, file, data)
 		committed := false
@@ -95,6 +95,9 @@ streams:
 		allowed.Store(round * int64(i+1))
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 		had := acked.Load()
+		if committed {
+			had = awaitWaiting(t, store, &allowed, &acked)
+		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -188,6 +191,30 @@ func fromSavepoint(t *testing.T, bin, file, data string, want map[string]int64) 
 	check(older)
 	out := run("replay", file, "--data", other, "--verify")
 	t.Logf("from the savepoint: %s", strings.TrimSpace(out))
+}
+
+// awaitWaiting waits until lines wait for the process that works in dir, and returns how many there are in all. If all that was
+// allowed has been taken already, some more are.
+func awaitWaiting(t *testing.T, dir string, allowed, acked *atomic.Int64) (had int64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		had = acked.Load()
+		c, err := server.Dial(dir)
+		if err != nil {
+			continue
+		}
+		st, err := c.Status(t.Context())
+		c.Close()
+		switch {
+		case err != nil:
+		case committed(st) < had:
+			return had
+		case had >= allowed.Load():
+			allowed.Add(100)
+		}
+	}
+	t.Error("no lines wait within a minute")
+	return had
 }
 
 // produce sends the lines at a limited rate, no more than are allowed so far, and counts those that the broker has

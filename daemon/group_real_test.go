@@ -71,7 +71,7 @@ func TestGroupOutage(t *testing.T) {
 	code, log := stop()
 	took := time.Since(began)
 	k.Resume(t)
-	if code != 0 || took > 10*time.Second {
+	if code != 0 || took > stopLimit {
 		t.Errorf("exit %d after %s\n%s", code, took, log)
 	}
 	if n := strings.Count(log, "up to date again"); n != 1 {

@@ -18,7 +18,7 @@ import (
 func TestKillWhileTrimming(t *testing.T) {
 	t.Parallel()
 	const bound = 40
-	s := newSaving(t, 8, fmt.Sprintf("ledger: {changes: keep, retention: {batches: %d}}", bound))
+	s := newSaving(t, 160_000, 20_000, fmt.Sprintf("ledger: {changes: keep, retention: {batches: %d}}", bound))
 	var first, ends, trimmed, kills int
 	for _, done := progressOf(t, s.store("data")); done < s.lines*9/10 && kills < 3*s.kills; _, done = progressOf(t, s.store("data")) {
 		kills++

@@ -22,7 +22,7 @@ func examine(t *testing.T, k *Keeper, limit time.Duration) []doctor.Finding {
 	defer cancel()
 	began := time.Now()
 	all := k.Check(ctx, doctor.Env{Pipeline: "words"})
-	if took := time.Since(began); took > limit+2*time.Second {
+	if took := time.Since(began); took > limit+10*time.Second {
 		t.Errorf("the check took %s", took)
 	}
 	for _, f := range all {
@@ -149,7 +149,7 @@ func TestCheckQuorum(t *testing.T) {
 			break
 		}
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		all = examine(t, k, 15*time.Second)
 		if slices.ContainsFunc(all, func(f doctor.Finding) bool { return f.Level == doctor.Error && f.Code == batch.CodeZKNoQuorum }) {
 			break

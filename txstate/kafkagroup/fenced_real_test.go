@@ -43,9 +43,9 @@ func positionsOf(topic string, txid batch.Txid, nexts ...int64) []txstate.SavedP
 
 func await(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !f(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("within 30 s not: %s", what)
+			t.Fatalf("within a minute not: %s", what)
 		}
 	}
 }
