@@ -22,6 +22,7 @@ import (
 	"github.com/tridentd/tridentd/codec"
 	"github.com/tridentd/tridentd/connect/kafka"
 	"github.com/tridentd/tridentd/engine"
+	"github.com/tridentd/tridentd/internal/testenv"
 	"github.com/tridentd/tridentd/server"
 )
 
@@ -280,15 +281,12 @@ func (d *diskBrokers) open() *brokers {
 		defer mu.Unlock()
 		id := strconv.Itoa(n)
 		n++
-		addr, known := d.addrs[id]
-		if !known {
-			addr = "127.0.0.1:0"
+		if addr, known := d.addrs[id]; known {
+			return net.Listen(network, addr)
 		}
-		l, err := net.Listen(network, addr)
-		if err == nil {
-			d.addrs[id] = l.Addr().String()
-		}
-		return l, err
+		l := testenv.Listen(d.t)
+		d.addrs[id] = l.Addr().String()
+		return l, nil
 	}
 	b := fakeBrokers(d.t, kfake.NumBrokers(2), kfake.DataDir(d.dir), kfake.ListenFn(listen))
 	return b

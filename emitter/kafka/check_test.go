@@ -27,6 +27,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/doctor"
+	"github.com/tridentd/tridentd/internal/testenv"
 )
 
 // examine checks a cluster for source s, and makes sure of what holds for all findings.
@@ -314,10 +315,7 @@ func TestCheckAddresses(t *testing.T) {
 	cert, ca := selfSigned(t)
 	secure := fakeTLS(t, cert)
 	closedPort := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := testenv.Listen(t)
 		defer l.Close()
 		return l.Addr().String()
 	}()

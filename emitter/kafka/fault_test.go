@@ -16,6 +16,7 @@ import (
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/internal/testenv"
 )
 
 // network stands between the client and kfake's brokers.
@@ -249,13 +250,10 @@ func TestBrokerHangs(t *testing.T) {
 
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testenv.Listen(t)
 	addr := l.Addr().String()
 	_ = l.Close()
-	_, err = tryOpen(t, Config{Brokers: []string{addr}, Topics: []string{"t"}, Timeout: 300 * time.Millisecond})
+	_, err := tryOpen(t, Config{Brokers: []string{addr}, Topics: []string{"t"}, Timeout: 300 * time.Millisecond})
 	var e *batch.Error
 	if !errors.As(err, &e) || e.Kind != batch.Transient || e.Remedy == "" || !strings.Contains(err.Error(), addr) {
 		t.Fatalf("Open: %v, want a transient error that names %s", err, addr)

@@ -102,7 +102,7 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	p := &Proxy{target: target, links: make(map[*link]struct{})}
 	p.changed = sync.NewCond(&p.mu)
-	p.listen(tb, "127.0.0.1:0")
+	p.listens(Listen(tb))
 	tb.Cleanup(func() {
 		p.mu.Lock()
 		p.closed = true
@@ -114,13 +114,7 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-func (p *Proxy) listen(tb testing.TB, addr string) {
-	tb.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(tb.Context(), "tcp", addr)
-	if err != nil {
-		tb.Fatalf("testenv: proxy for %s: %v", p.target, err)
-	}
+func (p *Proxy) listens(l net.Listener) {
 	p.mu.Lock()
 	p.listener, p.Addr = l, l.Addr().String()
 	p.mu.Unlock()
@@ -139,7 +133,12 @@ func (p *Proxy) Refuse() {
 // Accept listens again after Refuse, at the same address.
 func (p *Proxy) Accept(tb testing.TB) {
 	tb.Helper()
-	p.listen(tb, p.Addr)
+	var lc net.ListenConfig
+	l, err := lc.Listen(tb.Context(), "tcp", p.Addr)
+	if err != nil {
+		tb.Fatalf("testenv: proxy for %s: %v", p.target, err)
+	}
+	p.listens(l)
 }
 
 // Cut closes all connections. New ones are taken.

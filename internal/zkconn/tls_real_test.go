@@ -57,10 +57,7 @@ func certificate(t *testing.T, name string) (tls.Certificate, string) {
 // secured starts a server that speaks TLS at the address that is returned, and knows the client's certificate.
 func secured(t *testing.T, server, client, clientAuth string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testenv.Listen(t)
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	testenv.OwnZooKeeper(t,
