@@ -22,6 +22,7 @@ import (
 	"github.com/tridentd/tridentd/internal/testenv"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/server"
 	"github.com/tridentd/tridentd/txstate"
 )
 
