@@ -555,7 +555,7 @@ func (c *checker) consumers(name string, at *env, way map[string]bool) []*branch
 			all = append(all, c.sinkBranch(i, s, at.clone()))
 		}
 	}
-	return append(all, c.joining(name, at)...)
+	return append(all, c.joining(name, at, way)...)
 }
 
 // branch checks the steps of a stream from one on, up to an aggregate.
@@ -608,7 +608,7 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 		case "group_by":
 			l.keys = c.groupBy(st, e)
 		case "join":
-			b.join = c.joinSide(c.output(s, from+i), 0, st, e)
+			b.join = c.joinSide(c.output(s, from+i), 0, st, e, way)
 			return b
 		case "aggregate", "batch_aggregate", "distinct":
 			if st.op == "distinct" {

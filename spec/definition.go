@@ -97,10 +97,18 @@ func (m *model) waysOn(name string, steps []string) []plan.Way {
 	before := []plan.Way{{Source: name}}
 	if up := m.stream(name); up != nil {
 		before = m.ways(up)
-	} else if up, at := m.late(name); up != nil {
-		before = m.waysTo(up, at+1)
+	} else if up, at, side := m.late(name); up != nil {
+		if st := up.steps[at]; st.op != "join" {
+			before = m.waysTo(up, at+1)
+		} else if before = m.waysOn(st.n.get("with").str(), nil); side == 0 {
+			before = m.waysTo(up, at)
+		}
 		for i := range before {
-			before[i].Steps = append(before[i].Steps, "late")
+			steps := before[i].Steps
+			if st := up.steps[at]; st.op == "join" {
+				steps = append(steps, st.change(up))
+			}
+			before[i].Steps = append(steps, "late")
 		}
 	}
 	var all []plan.Way
@@ -121,6 +129,8 @@ func (st *stepDecl) change(s *streamDecl) string {
 		text = strings.TrimSuffix(text, " in state "+s.state)
 	case "window":
 		text, _, _ = strings.Cut(text, " kept ")
+	case "join":
+		text, _, _ = strings.Cut(text, " late ")
 	}
 	return text
 }

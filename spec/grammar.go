@@ -221,6 +221,8 @@ func joinField() *field {
 		{name: "on", kind: kindMap, keys: kindRef, item: &field{kind: kindRef}, required: true, example: "on: {id: order}", doc: "The fields that must be equal: this stream's, then the other's. Null equals null."},
 		{name: "within", kind: kindDuration, def: "none: in the same batch", example: "within: 24h", doc: "How far apart the event times of two rows may lie, in either direction. Rows wait in a state until the watermark has passed their time by this; a row is late, and goes to `_rejected`, if its time lies before the watermark that the batch before left."},
 		{name: "as", kind: kindField, def: "none, with `anti`", doc: "The name under which the other row's fields are seen."},
+		{name: "late", kind: kindName, def: "none", doc: "With `within`: the name of a stream that late rows of this stream go to, instead of `_rejected`: other streams can begin at it."},
+		{name: "late_with", kind: kindName, def: "none", doc: "The same for late rows of the other stream."},
 	}}
 }
 

@@ -48,6 +48,8 @@ type joinSide struct {
 	keyTypes []expr.Type
 	sorts    []int // columns that a sort goes by
 	label    string
+	// late are the streams that take rows that are late; none: these are turned away.
+	late []*branch
 }
 
 // passes tells of steps whose rows are those of the stream, that is of records, as they were: such rows keep their properties and event
@@ -166,7 +168,7 @@ func (s *streamDecl) joinState(n int) string {
 }
 
 // joining returns a branch for each join with what name stands for.
-func (c *checker) joining(name string, at *env) []*branch {
+func (c *checker) joining(name string, at *env, way map[string]bool) []*branch {
 	var all []*branch
 	for _, o := range c.outputs {
 		if o.join == nil {
@@ -174,18 +176,21 @@ func (c *checker) joining(name string, at *env) []*branch {
 		}
 		st := o.stream.steps[o.step]
 		if n := st.n.get("with"); n != nil && n.text == name {
-			all = append(all, &branch{stream: o.stream, join: c.joinSide(o, 1, st, at.clone())})
+			all = append(all, &branch{stream: o.stream, join: c.joinSide(o, 1, st, at.clone(), way)})
 		}
 	}
 	return all
 }
 
 // joinSide checks one way to a join.
-func (c *checker) joinSide(o *output, side int, st *stepDecl, e *env) *joinSide {
+func (c *checker) joinSide(o *output, side int, st *stepDecl, e *env, way map[string]bool) *joinSide {
 	j := o.join
 	s := &joinSide{out: o, side: side, env: e, label: st.label}
 	if j.timed {
 		c.needsTime("a join within a duration", st, e)
+	}
+	if n := st.lates()[side]; n != nil {
+		s.late = c.consumers(n.text, e.clone(), way)
 	}
 	fresh := o.keys == nil
 	for i, pair := range j.on {
@@ -358,6 +363,19 @@ func (o *output) carries(side int) []int {
 	return all
 }
 
+// waiting describes the rows that wait for a join: their time and, in the order in which they are written, the fields of either side. Which
+// these are depends on what the steps behind the join read.
+func (o *output) waiting() []state.Column {
+	cols := []state.Column{{Name: "time", Type: expr.Time.Kind.String()}}
+	for side := range 2 {
+		for _, i := range o.carries(side) {
+			c := o.derived.root.cols[o.join.fields[i].col]
+			cols = append(cols, state.Column{Name: c.name, Type: c.typ.Kind.String()})
+		}
+	}
+	return cols
+}
+
 // joinExchange is the exchange of a join.
 func (o *output) joinExchange() *plan.Exchange {
 	j := o.join
@@ -382,6 +400,11 @@ func joinText(st *stepDecl) string {
 	}
 	if j.as != "" {
 		text += " as " + j.as
+	}
+	for side, n := range st.lates() {
+		if n != nil {
+			text += []string{" late to ", " late of the other to "}[side] + n.text
+		}
 	}
 	return text
 }

@@ -148,6 +148,63 @@ func TestJoinWithin(t *testing.T) {
 	}
 }
 
+// TestLateRowsOfJoins: rows that are late for a join go on by themselves, those of either side, with their event times; two ways that lead to a
+// join, or merged streams of late rows, lose and repeat none.
+func TestLateRowsOfJoins(t *testing.T) {
+	build := joining(t, "0s", `
+  big:
+    from: orders
+    steps:
+      - filter: amount > 2
+      - set: {id: id + "!"}
+  paid:
+    from: [orders, big]
+    steps:
+      - peek: 1
+      - join: {with: payments, on: {id: order}, within: 10s, as: p, late: lateorders, late_with: latepayments}
+      - group_by: [amount]
+      - aggregate: {n: count()}
+  tardy:
+    from: lateorders
+    steps:
+      - set: {at: unix_ms(placed_at), city: to.city}
+      - group_by: [id, at, city]
+      - aggregate: {n: count()}
+  unused:
+    from: latepayments
+    steps:
+      - group_by: [order, by]
+      - aggregate: {n: count()}
+  again:
+    from: lateorders
+    steps:
+      - join: {with: latepayments, on: {id: order}, as: p}
+      - set: {by: p.by}
+      - group_by: [id, by]
+      - aggregate: {n: count()}
+`)
+	in := []enginetest.Input{
+		{"orders": {order("a", 1, 100)}, "payments": {payment("a", 100)}},
+		{"orders": {order("a", 2, 99), order("b", 3, 98), order("c", 4, 100)}, "payments": {payment("b", 99), payment("b!", 97), payment("c", 101)}},
+		{"orders": {order("a", 5, 200)}, "payments": {payment("x", 200)}},
+		{"payments": {payment("y", 99)}, "orders": {order("y", 1, 150)}},
+	}
+	r := enginetest.Run(t, build(), in...)
+	wantRows[int64](t, r, "paid", "1", "4")
+	wantRows[struct {
+		ID   string
+		At   int64
+		City string
+	}](t, r, "tardy", "a 99000 c2", "b 98000 c3", "b! 98000 c3", "y 150000 c1")
+	type pair struct{ A, B string }
+	wantRows[pair](t, r, "unused", "b card b", "b! card b!", "y card y")
+	wantRows[pair](t, r, "again", "b card b", "b! card b!", "y card y")
+	if bad := r.Rejected(); len(bad) > 0 {
+		t.Errorf("turned away: %+v", bad)
+	}
+	enginetest.Deterministic(t, build, in...)
+}
+
 func TestJoinInABatch(t *testing.T) {
 	build := joining(t, "0s", fmt.Sprintf(eachKind, ""))
 	in := []enginetest.Input{
@@ -263,17 +320,22 @@ func TestJoinOfASourceWithItself(t *testing.T) {
 
 func TestJoinsThatCannotBe(t *testing.T) {
 	for text, want := range map[string]string{
-		"{with: paymnts, on: {id: order}, as: p}":                                  "there is no source or stream paymnts",
-		"{with: payments, on: {id: order}}":                                        "join needs as",
-		"{with: payments, kind: anti, on: {id: order}, as: p}":                     "leave it out",
-		"{with: payments, on: {idd: paid_at}, as: p}":                              "",
-		"{with: payments, on: {id: paid_at}, as: p}":                               "paid_at is a timestamp, and id, which it must equal, a string",
-		"{with: notes, on: {id: order}, within: 1h, as: p}":                        "a join within a duration needs event time, and source notes",
-		"{with: payments, kind: outer, on: {id: order}, as: p}":                    "outer",
-		"{with: payments, on: {id: order}, within: -1h, as: p}":                    "-1h",
-		"{with: late, on: {id: order}, as: p}":                                     "a cycle: late from late",
-		"{with: payments, on: {id: order}, as: _offset}":                           "_offset is a property of the record",
-		"{with: payments, on: {id: order}, as: p}\n      - window: {tumbling: 1h}": "a window needs event time, and the rows of a join within a batch have none",
+		"{with: paymnts, on: {id: order}, as: p}":                                     "there is no source or stream paymnts",
+		"{with: payments, on: {id: order}}":                                           "join needs as",
+		"{with: payments, kind: anti, on: {id: order}, as: p}":                        "leave it out",
+		"{with: payments, on: {idd: paid_at}, as: p}":                                 "",
+		"{with: payments, on: {id: paid_at}, as: p}":                                  "paid_at is a timestamp, and id, which it must equal, a string",
+		"{with: notes, on: {id: order}, within: 1h, as: p}":                           "a join within a duration needs event time, and source notes",
+		"{with: payments, kind: outer, on: {id: order}, as: p}":                       "outer",
+		"{with: payments, on: {id: order}, within: -1h, as: p}":                       "-1h",
+		"{with: late, on: {id: order}, as: p}":                                        "a cycle: late from late",
+		"{with: payments, on: {id: order}, as: _offset}":                              "_offset is a property of the record",
+		"{with: payments, on: {id: order}, as: p}\n      - window: {tumbling: 1h}":    "a window needs event time, and the rows of a join within a batch have none",
+		"{with: payments, on: {id: order}, within: 1h, as: p, late: l}":               "no stream begins at l",
+		"{with: payments, on: {id: order}, within: 1h, as: p, late: orders}":          "the stream of late rows has the name of source orders",
+		"{with: payments, on: {id: order}, within: 1h, as: p, late_with: everything}": "the stream of late rows has the name of stream everything",
+		"{with: payments, on: {id: order}, within: 1h, as: p, late: l, late_with: l}": "two streams of late rows are named l",
+		"{with: payments, on: {id: order}, as: p, late: l}":                           "nothing is late in a join within a batch",
 	} { // order: each by itself
 		_, err := spec.Parse("p.yaml", []byte(fmt.Sprintf(joinHead, "0s")+`
   late:

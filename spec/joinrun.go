@@ -44,6 +44,9 @@ type joinRun struct {
 	cols  []*vec.Column // of the fields that are sent on; nil: null
 	times *vec.Column   // event times of the records; nil for a join within a batch
 	wire  []byte
+	// late take the rows that are late, behind.
+	late   []*branchRun
+	behind []int32
 }
 
 // sender returns the task's sender for a join.
@@ -78,6 +81,9 @@ func (t *task) newJoinRun(side *joinSide) *joinRun {
 	if side.out.derived.time >= 0 {
 		r.times = t.root.rows.Cols[t.src.time]
 	}
+	for _, b := range side.late {
+		r.late = append(r.late, t.newBranch(b))
+	}
 	return r
 }
 
@@ -106,6 +112,10 @@ func (r *joinRun) run(sel []int32) {
 		var at int64
 		if r.times != nil {
 			if at = r.times.Int[rec]; at < s.mark {
+				if len(r.late) > 0 {
+					r.behind = append(r.behind, i)
+					continue
+				}
 				s.t.reject(rec, plan.RejectLate, r.side.label, fmt.Sprintf("event time %s lies before the watermark %s", nanoText(at), nanoText(s.mark)))
 				continue
 			}
@@ -135,6 +145,12 @@ func (r *joinRun) run(sel []int32) {
 			v.heads = append(v.heads, r.wire...)
 		}
 		v.rows = append(v.rows, listed{keyEnd: len(v.keys), headEnd: len(v.heads), offset: s.t.recs[rec].Offset, way: r.way})
+	}
+	if len(r.behind) > 0 {
+		for _, b := range r.late {
+			b.run(r.behind)
+		}
+		r.behind = r.behind[:0]
 	}
 }
 

@@ -154,16 +154,29 @@ func (m *model) stream(name string) *streamDecl {
 	return nil
 }
 
-// late returns the stream with a window whose late rows are a stream of that name, and the window's step.
-func (m *model) late(name string) (*streamDecl, int) {
+// lates lists the names that a step gives to streams of late rows: of a join first this stream's, then the other's; nil where it gives none.
+func (st *stepDecl) lates() []*node {
+	switch st.op {
+	case "window":
+		return []*node{st.n.get("late")}
+	case "join":
+		return []*node{st.n.get("late"), st.n.get("late_with")}
+	}
+	return nil
+}
+
+// late returns the stream with a step whose late rows are a stream of that name, the step, and the side of it that they come to.
+func (m *model) late(name string) (s *streamDecl, step, side int) {
 	for _, s := range m.streams {
 		for i, st := range s.steps {
-			if n := st.n.get("late"); st.op == "window" && n != nil && n.text == name {
-				return s, i
+			for side, n := range st.lates() {
+				if n != nil && n.text == name {
+					return s, i, side
+				}
 			}
 		}
 	}
-	return nil, 0
+	return nil, 0, 0
 }
 
 // before returns the stream that a name stands for, as a whole or for its late rows; nil for a source.
@@ -171,7 +184,7 @@ func (m *model) before(name string) *streamDecl {
 	if s := m.stream(name); s != nil {
 		return s
 	}
-	s, _ := m.late(name)
+	s, _, _ := m.late(name)
 	return s
 }
 
@@ -610,24 +623,27 @@ func (b *modeler) resolve() {
 func (b *modeler) lateNames(s *streamDecl) []string {
 	var names []string
 	for i, st := range s.steps {
-		n := st.n.get("late")
-		if st.op != "window" || n == nil {
-			continue
+		for side, n := range st.lates() {
+			if n == nil {
+				continue
+			}
+			begins := func(f *node) bool { return f.text == n.text }
+			other, at, of := b.m.late(n.text)
+			switch {
+			case st.op == "join" && st.n.get("within") == nil:
+				b.add(n.keyAt, "give the join a within, or leave it out", "nothing is late in a join within a batch")
+			case b.m.source(n.text) != nil:
+				b.add(n.at, "", "the stream of late rows has the name of source %s", n.text)
+			case b.m.stream(n.text) != nil:
+				b.add(n.at, "", "the stream of late rows has the name of stream %s", n.text)
+			case other != s || at != i || of != side:
+				b.add(n.at, "", "two streams of late rows are named %s", n.text)
+			case !slices.ContainsFunc(b.m.streams, func(s *streamDecl) bool { return slices.ContainsFunc(s.references(), begins) }) &&
+				!slices.ContainsFunc(b.m.sinks, func(s *sinkDecl) bool { return slices.ContainsFunc(s.from, begins) }):
+				b.add(n.at, "without "+n.field.name+": they go to _rejected", "no stream begins at %s", n.text)
+			}
+			names = append(names, n.text)
 		}
-		other, at := b.m.late(n.text)
-		switch {
-		case b.m.source(n.text) != nil:
-			b.add(n.at, "", "the stream of late rows has the name of source %s", n.text)
-		case b.m.stream(n.text) != nil:
-			b.add(n.at, "", "the stream of late rows has the name of stream %s", n.text)
-		case other != s || at != i:
-			b.add(n.at, "", "two streams of late rows are named %s", n.text)
-		case !slices.ContainsFunc(b.m.streams, func(s *streamDecl) bool {
-			return slices.ContainsFunc(s.references(), func(f *node) bool { return f.text == n.text })
-		}):
-			b.add(n.at, "without late: they go to _rejected", "no stream begins at %s", n.text)
-		}
-		names = append(names, n.text)
 	}
 	return names
 }

@@ -271,6 +271,9 @@ func (c *checker) finish() {
 		}
 		if o.join != nil {
 			o.propagateJoin()
+			if o.join.timed {
+				o.schema.Values = o.waiting()
+			}
 		}
 	}
 	for _, s := range c.sources {
@@ -302,6 +305,11 @@ func (b *branch) propagate() {
 	}
 	if b.leaf != nil {
 		for _, l := range b.leaf.late {
+			l.propagate()
+		}
+	}
+	if b.join != nil {
+		for _, l := range b.join.late {
 			l.propagate()
 		}
 	}

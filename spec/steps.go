@@ -112,6 +112,11 @@ func (b *branchRun) begin(tc *plan.TaskContext) {
 			l.begin(tc)
 		}
 	}
+	if b.join != nil {
+		for _, l := range b.join.late {
+			l.begin(tc)
+		}
+	}
 }
 
 // run takes rows of the frame that the branch begins in.

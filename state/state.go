@@ -75,7 +75,7 @@ func (w *Window) Columns() []Column {
 type Schema struct {
 	Name string `json:"name"`
 	// Kind is "aggregate" (values are agg cells), "rows" (values are encoded rows of Values' columns), or "opaque"
-	// (a user's own encoding).
+	// (an encoding of its owner's: Values, if there are any, say in which order what is in it).
 	Kind   string   `json:"kind"`
 	Key    []Column `json:"key"`
 	Values []Column `json:"values"`

@@ -21,6 +21,40 @@ func source(name, input string) plan.Part {
 	return plan.Part{Name: name, Settings: []plan.Setting{{Name: "input", Value: input}, {Name: "on_bad_record", Value: "stop", Policy: true}}}
 }
 
+// waiting is a state of rows that wait, of which the fields are told; none: they aren't.
+func waiting(fields ...string) state.Schema {
+	s := state.Schema{Name: "a.join", Kind: "opaque", Key: []state.Column{{Name: "k", Type: "string"}}}
+	for _, f := range fields {
+		s.Values = append(s.Values, state.Column{Name: f, Type: "int"})
+	}
+	return s
+}
+
+// TestWhatIsInOpaqueValues: another name is another thing there; what isn't told can't differ.
+func TestWhatIsInOpaqueValues(t *testing.T) {
+	of := func(s state.Schema) *plan.StateDefinition { return &plan.StateDefinition{Schema: s} }
+	for _, c := range []struct {
+		was, is state.Schema
+		says    string
+	}{
+		{waiting("time", "x"), waiting("time", "x"), ""},
+		{waiting("time", "x"), waiting("time", "y"), "what it keeps"},
+		{waiting("time"), waiting("time", "y"), "what it keeps"},
+		{waiting(), waiting("time", "y"), ""},
+		{waiting("time", "y"), waiting(), ""},
+	} {
+		var cmp comparison
+		cmp.schema(of(c.was), of(c.is))
+		got := ""
+		for _, d := range cmp.all {
+			got += d.Aspect
+		}
+		if got != c.says {
+			t.Errorf("%v, then %v: %q, want %q", c.was.Values, c.is.Values, got, c.says)
+		}
+	}
+}
+
 // base is a pipeline with two states.
 func base() plan.Definition {
 	other := source("other", "topic b (x)")

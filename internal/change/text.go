@@ -116,7 +116,10 @@ func formOf(s *state.Schema) string {
 		}
 		return cols
 	}
-	c.Key, c.Values = blank(c.Key), blank(c.Values)
+	c.Key = blank(c.Key)
+	if c.Kind != "opaque" { // of such values a column says which of their parts it is
+		c.Values = blank(c.Values)
+	}
 	if c.Window != nil {
 		w := *c.Window
 		w.Retention = 0
