@@ -1,14 +1,18 @@
 package daemon_test
 
 import (
+	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +20,7 @@ import (
 
 	_ "github.com/tridentd/tridentd/connect/blob" // as the program has it
 	"github.com/tridentd/tridentd/daemon"
+	"github.com/tridentd/tridentd/internal/sqldb"
 	"github.com/tridentd/tridentd/internal/testenv"
 )
 
@@ -43,6 +48,7 @@ func TestScript(t *testing.T) {
 			"eventually": eventually,
 			"exit":       exitCommand,
 			"same-json":  sameJSON,
+			"sqlite":     sqlite,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", promptRace)
@@ -90,6 +96,35 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("no output that matches %s within %s", pattern, patience)
 		}
 	}
+}
+
+// sqlite is the script command `sqlite FILE STATEMENT`: its output are the rows, with blanks between the values. A file that isn't there is
+// made.
+func sqlite(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: sqlite FILE STATEMENT")
+	}
+	db, err := sqldb.OpenSQLite(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer db.Close() //nolint:errcheck // the statement has told
+	rows, err := db.QueryContext(context.Background(), args[1])
+	ts.Check(err)
+	defer rows.Close() //nolint:errcheck // Err tells
+	columns, err := rows.Columns()
+	ts.Check(err)
+	for rows.Next() {
+		values := make([]sql.NullString, len(columns))
+		into := make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		ts.Check(rows.Scan(into...))
+		for i, v := range values {
+			fmt.Fprint(ts.Stdout(), strings.Repeat(" ", min(i, 1)), v.String) //nolint:errcheck // a buffer
+		}
+		fmt.Fprintln(ts.Stdout()) //nolint:errcheck // a buffer
+	}
+	ts.Check(rows.Err())
 }
 
 // sameJSON is the script command `same-json FILE FILE`: both hold the same document, blanks and the order of fields aside.

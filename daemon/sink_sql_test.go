@@ -293,6 +293,15 @@ func (w tables) freeze(t *testing.T, cmd *exec.Cmd, rng *rand.Rand) int {
 		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
+		// The signal has been sent, and the process may run on for a while: its lock might be looked at too early.
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		for errors.Is(err, syscall.EINTR) {
+			_, err = syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		}
+		if err != nil || !status.Stopped() {
+			t.Fatalf("waiting for the stop: %v, status %x", err, status)
+		}
 		if w.serial == "bigserial" {
 			var open int
 			w.row(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'", &open)
