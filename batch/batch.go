@@ -7,8 +7,10 @@
 package batch
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -163,6 +165,15 @@ func mix(z uint64) uint64 {
 type Header struct {
 	Key   string
 	Value []byte
+}
+
+// CloneHeaders copies headers and their values; nil stays nil.
+func CloneHeaders(hs []Header) []Header {
+	c := slices.Clone(hs)
+	for i := range c {
+		c[i].Value = bytes.Clone(c[i].Value)
+	}
+	return c
 }
 
 // Record is one input record as it was read. Nil Key and Value are Kafka's null, which is not the empty string.

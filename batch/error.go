@@ -55,6 +55,7 @@ const (
 	CodeSinkAhead   Code = "sink_ahead"   // a sink's target holds a batch that the store has not committed, nor recorded
 	CodeSinkBehind  Code = "sink_behind"  // a sink's target doesn't hold what the store says that it was given
 	CodeSinkDiffers Code = "sink_differs" // a sink's target holds another output of a batch than the one at hand
+	CodeDeadLetters Code = "dead_letters" // more bad records than the dead letters' limit lets pass
 	CodeDeposed     Code = "deposed"      // a sink's target was claimed by a later run of the pipeline
 
 	CodeNotDeterministic Code = "not_deterministic" // a batch that was computed twice came to two results

@@ -88,6 +88,7 @@ var (
 		number("late", func(e *server.LedgerEntry) int64 { return e.Late }),
 		number("future", func(e *server.LedgerEntry) int64 { return e.Future }),
 		number("rejected", func(e *server.LedgerEntry) int64 { return e.Rejected }),
+		number("dead", func(e *server.LedgerEntry) int64 { return e.Dead }),
 		ledgerRanges,
 		words("states", statesText),
 		words("sinks", sinksText),
@@ -315,7 +316,7 @@ type ledgerCSV struct {
 var ledgerCSVHead = []string{
 	"txid", "committed", "attempt", "source", "topic", "partition", "start", "end", "records", "input_digest", "chain", "kind",
 	"topic_id", "bytes", "event_time", "epoch", "attempts", "time", "seed", "batch_records", "batch_bytes", "filtered", "late", "future", "rejected",
-	"states", "plan", "build", "arch", "plan_seconds", "read_seconds", "process_seconds", "note", "sinks",
+	"states", "plan", "build", "arch", "plan_seconds", "read_seconds", "process_seconds", "note", "sinks", "dead",
 }
 
 func (l *ledgerCSV) begin() error {
@@ -335,7 +336,7 @@ func (l *ledgerCSV) entry(e server.LedgerEntry) error {
 	rest := []string{
 		whole(int64(e.Epoch)), whole(int64(e.Attempts)), e.Time.UTC().Format(time.RFC3339Nano), e.Seed, whole(e.Records), whole(e.Bytes), filteredText(&e), whole(e.Late),
 		whole(e.Future), whole(e.Rejected), statesText(&e), e.Plan, e.Build, e.Arch, decimal(e.Took.Plan), decimal(e.Took.Read), decimal(e.Took.Process),
-		strings.TrimSpace(e.Imported + " " + strings.Join(e.Migrated, "; ")), sinksText(&e),
+		strings.TrimSpace(e.Imported + " " + strings.Join(e.Migrated, "; ")), sinksText(&e), whole(e.Dead),
 	}
 	write := func(place, id []string) error {
 		row := append([]string{e.Txid.String(), e.Committed.UTC().Format(time.RFC3339Nano), e.Attempt}, place...)

@@ -189,7 +189,7 @@ func (c *combine[K, T]) put(rc *rec, start int64, v T) bool {
 		return ok
 	}
 	if err := c.table.Add(int(slot), v); err != nil {
-		if isBadRecord(err) && rc.tc.OnBad == plan.Skip {
+		if isBadRecord(err) && rc.tc.OnBad != plan.Stop {
 			panic(err) // to be run again, carefully: that can undo it
 		}
 		c.fail(rc, k, err)

@@ -33,6 +33,7 @@ type Metrics struct {
 	bad       prometheus.Counter
 	late      prometheus.Counter
 	future    prometheus.Counter
+	dead      prometheus.Counter
 	committed prometheus.Gauge
 
 	now    statusDescs
@@ -83,6 +84,7 @@ func NewMetrics(pipeline string, status func() Status) *Metrics {
 		bytes:    prometheus.NewCounterVec(counter("bytes_total", "Bytes of keys, values and header values in committed batches."), []string{"source"}),
 		writes:   prometheus.NewCounterVec(counter("state_writes_total", "Keys written to a state by committed batches."), []string{"state"}),
 		rejected: prometheus.NewCounterVec(counter("rows_rejected_total", "Rows turned away: bad, late, or too far in the future."), []string{"reason"}),
+		dead:     prometheus.NewCounter(counter("dead_letters_total", "Rows turned away that became dead letters, of committed batches.")),
 		committed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "tridentd", Name: "committed_txid", ConstLabels: labels, Help: "The last committed txid.",
 		}),
@@ -157,10 +159,11 @@ func (m *Metrics) Committed(e *txstate.Entry) {
 	m.bad.Add(float64(e.Counts.Rejected))
 	m.late.Add(float64(e.Counts.Late))
 	m.future.Add(float64(e.Counts.Future))
+	m.dead.Add(float64(e.Counts.Dead))
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.failures, m.batches, m.checked, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.committed}
+	return []prometheus.Collector{m.attempts, m.failures, m.batches, m.checked, m.seconds, m.records, m.bytes, m.writes, m.rejected, m.dead, m.committed}
 }
 
 // Describe implements prometheus.Collector.

@@ -66,7 +66,7 @@ func PartitionAggregate[R, T any](s Stream[T], a agg.Aggregation[T]) Stream[R] {
 					return
 				}
 			} else if err = table.Add(0, v); isBadRecord(err) {
-				if rc.tc.OnBad == plan.Skip {
+				if rc.tc.OnBad != plan.Stop {
 					panic(err) // to be run again, carefully: that can undo it
 				}
 				rc.bad(step, err)

@@ -50,7 +50,7 @@ func (rc *rec) bad(step string, cause error) {
 		rc.fail(t.At(part, offset))
 		return
 	}
-	if rc.tc.OnBad == plan.Skip {
+	if rc.tc.OnBad != plan.Stop {
 		if rc.from != nil {
 			cause = fmt.Errorf("row of %s at offset %d: %w", part, offset, cause)
 		}
@@ -61,7 +61,7 @@ func (rc *rec) bad(step string, cause error) {
 		cause = fmt.Errorf("key %s: %w", value.KeyText(rc.key), cause)
 	}
 	rc.fail(batch.NewError(batch.Permanent, batch.CodeBadRecord, step, cause,
-		"mend the record or the function, or let bad records be skipped").At(part, offset))
+		"mend the record or the function, or let bad records be skipped or become dead letters").At(part, offset))
 }
 
 func (rc *rec) reject(kind plan.RejectKind, step, cause string) {
@@ -69,6 +69,9 @@ func (rc *rec) reject(kind plan.RejectKind, step, cause string) {
 	if rc.r != nil {
 		rej.Timestamp = rc.r.Timestamp
 		rej.Key, rej.Value = bytes.Clone(rc.r.Key), bytes.Clone(rc.r.Value)
+		if rc.tc.OnBad == plan.DeadLetter {
+			rej.Headers = batch.CloneHeaders(rc.r.Headers)
+		}
 	}
 	if rc.key != nil {
 		rej.Key = []byte(value.KeyText(rc.key))

@@ -22,8 +22,10 @@ const (
 	migrationVersion = 3 // of an entry that ends in Migrated
 	// countedVersion is of an entry that ends in Imported, Migrated and Counts.Filtered, as they wrote it then.
 	countedVersion = 4
-	// entryVersion is of an entry that ends in Imported, Migrated, Counts.Filtered, Sinks and a checksum.
-	entryVersion = 5
+	// sinkVersion is of an entry that ends in Imported, Migrated, Counts.Filtered, Sinks and a checksum, when there were no dead letters.
+	sinkVersion = 5
+	// entryVersion is of an entry that ends in Imported, Migrated, Counts.Filtered, Sinks, Counts.Dead and a checksum.
+	entryVersion = 6
 
 	positionVersion = 1
 	staticVersion   = 1
@@ -119,6 +121,7 @@ func appendEntry(b []byte, e *txstate.Entry) []byte {
 		b = enc.AppendVarint(b, s.Records)
 		b = enc.AppendUint64(b, s.Chain)
 	}
+	b = enc.AppendVarint(b, e.Counts.Dead)
 	return enc.AppendUint64(b, xxhash.Sum64(b[begin:]))
 }
 
@@ -133,7 +136,7 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 	if r.Err() == nil && (version < plainVersion || version > entryVersion) {
 		return e, fmt.Errorf("%w: ledger entry of version %d, versions %d to %d are known", enc.ErrMalformed, version, plainVersion, entryVersion)
 	}
-	if version == entryVersion {
+	if version >= sinkVersion {
 		end := len(b) - checksumSize
 		if end < 1 || binary.BigEndian.Uint64(b[end:]) != xxhash.Sum64(b[:end]) {
 			return e, fmt.Errorf("%w: the checksum of the ledger entry is wrong", enc.ErrMalformed)
@@ -189,13 +192,16 @@ func decodeEntry(b []byte) (txstate.Entry, error) {
 		if e.Counts.Filtered = r.Varint(); r.Err() == nil && e.Counts.Filtered == txstate.Uncounted {
 			return e, fmt.Errorf("%w: a ledger entry of version %d without its count", enc.ErrMalformed, version)
 		}
-	case entryVersion:
+	case sinkVersion, entryVersion:
 		e.Imported = r.String()
 		e.Migrated = readSlice(r, 1, r.String)
 		e.Counts.Filtered = r.Varint()
 		e.Sinks = readSlice(r, 10, func() txstate.SinkDigest {
 			return txstate.SinkDigest{Sink: r.String(), Records: r.Varint(), Chain: r.Uint64()}
 		})
+		if version == entryVersion {
+			e.Counts.Dead = r.Varint()
+		}
 	}
 	return e, r.Done()
 }

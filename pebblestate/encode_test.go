@@ -101,6 +101,7 @@ func TestGolden(t *testing.T) {
 	whole := goldenEntry
 	whole.Counts.Filtered = 40
 	whole.Sinks = []txstate.SinkDigest{{Sink: "out", Records: 70, Chain: 0x8182838485868788}}
+	whole.Counts.Dead = 4
 	golden(t, "entry", appendEntry(nil, &whole))
 	golden(t, "position", appendPosition(nil, &goldenPosition))
 	golden(t, "position_key", positionKey(goldenPartition))
@@ -127,6 +128,8 @@ func TestEarlierEntries(t *testing.T) {
 	counted, migrated := goldenEntry, goldenReset
 	counted.Counts.Filtered = 40
 	migrated.Migrated = []string{"accept", "drop c"}
+	delivered := counted
+	delivered.Sinks = []txstate.SinkDigest{{Sink: "out", Records: 70, Chain: 0x8182838485868788}}
 	v3 := readGolden(t, "entry_v1_reset")
 	v3[0] = migrationVersion
 	v3 = append(v3, "\x02\x06accept\x06drop c"...)
@@ -140,6 +143,7 @@ func TestEarlierEntries(t *testing.T) {
 		{"version 2", readGolden(t, "entry_v2"), goldenImport},
 		{"version 3", v3, migrated},
 		{"version 4", readGolden(t, "entry_v4"), counted},
+		{"version 5", readGolden(t, "entry_v5"), delivered},
 	} {
 		got, err := decodeEntry(c.b)
 		if err != nil || !reflect.DeepEqual(got, c.want) {

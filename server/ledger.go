@@ -25,6 +25,7 @@ type LedgerEntry struct {
 	Rejected  int64         `json:"rejected"`
 	Late      int64         `json:"late"`
 	Future    int64         `json:"future"`
+	Dead      int64         `json:"dead"` // of those three: what became dead letters
 	Ranges    []LedgerRange `json:"ranges"`
 	// Joined are partitions that were admitted with this batch, Idle those that held no watermark back.
 	Joined     []LedgerPosition  `json:"joined,omitempty"`
@@ -109,7 +110,7 @@ func LedgerEntryOf(e *txstate.Entry) LedgerEntry {
 	out := LedgerEntry{
 		Txid: e.Txid, Attempt: e.Attempt.String(), Epoch: e.Attempt.Epoch, Attempts: e.Attempts,
 		Time: e.Time.UTC(), Committed: e.Committed.UTC(), Seed: hex(e.Seed),
-		Records: e.Counts.Read, Rejected: e.Counts.Rejected, Late: e.Counts.Late, Future: e.Counts.Future,
+		Records: e.Counts.Read, Rejected: e.Counts.Rejected, Late: e.Counts.Late, Future: e.Counts.Future, Dead: e.Counts.Dead,
 		Ranges: make([]LedgerRange, len(e.Ranges)), States: make([]LedgerState, len(e.States)),
 		Chain: hex(e.Chain), Reset: e.Reset, Imported: e.Imported, Migrated: e.Migrated, Build: e.Build, Arch: archOf(e.Build), Plan: hex(e.Plan),
 		Took: PhaseSecondsOf(e.Took),

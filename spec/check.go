@@ -226,6 +226,7 @@ type checker struct {
 	query   *queryCheck  // that is checked; nil: the pipeline is
 	outer   *checker     // of a query: the pipeline's
 	targets []targetDecl // as model.sinks
+	dead    targetDecl   // of dead letters, if there are any
 	peeked  []*peekEnd
 	dotted  []string // all names with a dot that any expression uses
 	// mirrored is what sources write besides the store, and which source it is.

@@ -13,8 +13,11 @@ func (p *Pipeline) definition() *plan.Definition {
 		part := plan.Part{Name: s.decl.name, Settings: []plan.Setting{
 			{Name: "input", Value: p.connectors[i].describe, Items: p.connectors[i].inputs},
 			{Name: "decode", Value: s.decl.decode.text()},
-			{Name: "on_bad_record", Value: map[plan.OnBad]string{plan.Stop: "stop", plan.Skip: "skip"}[s.decl.onBad], Policy: true},
+			{Name: "on_bad_record", Value: s.decl.onBad.String(), Policy: true},
 		}}
+		if s.decl.onBad == plan.DeadLetter {
+			part.Settings = append(part.Settings, plan.Setting{Name: "dead_letters", Value: p.m.dead.limit.Definition(), Policy: true})
+		}
 		if t := s.decl.time; t != nil {
 			part.Settings = append(part.Settings,
 				plan.Setting{Name: "time", Value: s.decl.timeField.text},

@@ -12,6 +12,7 @@ const (
 	kindBool                  // true or false
 	kindDuration              // "500ms", "24h", "7d"
 	kindSize                  // bytes: "64MiB"
+	kindShare                 // more than none of a whole, and at most all: "1%", 0.01
 	kindEnum                  // one of enum
 	kindExpr                  // an expression over the row's fields
 	kindAggregate             // a call of an aggregate function

@@ -26,7 +26,7 @@ func grammar() *field {
 			}},
 			keeperField(),
 			onBadRecord("What happens to a record that can't be decoded or whose step fails; sources may differ."),
-			{name: "dead_letters", later: true},
+			deadLettersField(),
 			{name: "sources", kind: kindMap, keys: kindName, required: true, doc: "Where records come from, by the names that streams refer to.", item: sourceField()},
 			{name: "states", kind: kindMap, keys: kindName, doc: "States that are not simply kept in the local database. A state that isn't declared here is.", item: stateField()},
 			{name: "streams", kind: kindMap, keys: kindName, required: true, doc: "What is done with the records, by the names of the streams.", item: streamField()},
@@ -39,8 +39,8 @@ func grammar() *field {
 
 func onBadRecord(doc string) *field {
 	return &field{
-		name: "on_bad_record", kind: kindEnum, enum: []string{"stop", "skip"}, laterEnum: []string{"dead_letter"}, def: "stop",
-		doc: doc + " `stop` ends the pipeline with the record's place and the cause, before anything of its batch is applied; `skip` puts it into the state `_rejected` and goes on.",
+		name: "on_bad_record", kind: kindEnum, enum: []string{"stop", "skip", "dead_letter"}, def: "stop",
+		doc: doc + " `stop` ends the pipeline with the record's place and the cause, before anything of its batch is applied; `skip` puts it into the state `_rejected` and goes on; `dead_letter` sends it to the place that `dead_letters` names, and goes on.",
 	}
 }
 
@@ -158,7 +158,7 @@ func sourceField() *field {
 			{name: "field", kind: kindRef, required: true, doc: "The field that holds a record's time; its declared type must be timestamp."},
 			{name: "lateness", kind: kindDuration, def: "0s", doc: "How far the watermark stays behind the largest time seen: how late a record may come."},
 			{name: "idle", kind: kindDuration, def: "1m", doc: "After this time at its log's end a partition no longer holds the watermark back."},
-			{name: "future", kind: kindDuration, def: "1h", doc: "A row whose time is further than this ahead of the batch's clock goes to `_rejected`."},
+			{name: "future", kind: kindDuration, def: "1h", doc: "A row whose time is further than this ahead of the batch's clock goes to `_rejected`, or to the dead letters where `on_bad_record` says so."},
 		}},
 		onBadRecord("As the setting of the whole pipeline, for this source."),
 		{name: "load", kind: kindEnum, enum: []string{"first"}, def: "with the others", doc: "`first`: the other sources wait until this one has been read to the end that it has when the pipeline is first started, so that what is looked up in a table of it is there."},

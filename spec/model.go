@@ -28,6 +28,7 @@ type model struct {
 	statics     []*staticDecl
 	streams     []*streamDecl
 	sinks       []*sinkDecl
+	dead        *deadDecl // nil: there are no dead letters
 	queries     []*queryDecl
 	tests       []*Test
 	outer       *model // of a query: the pipeline's
@@ -266,6 +267,7 @@ func (b *modeler) build(root *node) *model {
 		}
 	}
 	b.resolve()
+	b.deadLetters(root.get("dead_letters"), root.has("dead_letters"))
 	b.checkStates()
 	m.tests = b.tests(root.get("tests"))
 	// The order of the file's sections decides nothing: a plan is in the order of names.
@@ -280,6 +282,8 @@ func onBadOf(n *node, def plan.OnBad) plan.OnBad {
 	switch n.str() {
 	case "skip":
 		return plan.Skip
+	case "dead_letter":
+		return plan.DeadLetter
 	case "stop":
 		return plan.Stop
 	}

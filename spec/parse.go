@@ -28,6 +28,7 @@ type node struct {
 	text string // of a scalar, with the environment put in
 	num  int64  // of kindInt and kindSize
 	dur  time.Duration
+	part float64 // of kindShare: of 1
 	yes  bool
 	// exact tells that text stands in the file from textAt on as it is, so that an offset in it is a place.
 	exact  bool

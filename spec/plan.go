@@ -112,6 +112,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	for i := range p.m.sinks {
 		pl.Sinks = append(pl.Sinks, p.planSink(i))
 	}
+	p.planDead(pl)
 	for i, s := range p.c.statics {
 		pl.Statics = append(pl.Statics, &plan.Static{
 			Name: s.decl.name, Build: s.build, Open: p.opener(s.decl.name, p.tables[i]), Check: p.checker(p.tables[i]),
@@ -356,6 +357,9 @@ func (p *Pipeline) text() string {
 	for i, s := range p.m.sinks {
 		fmt.Fprintf(&b, "sink %s: %s\n", s.name, s.text(p.c.targets[i].describe))
 	}
+	if d := p.m.dead; d != nil {
+		fmt.Fprintf(&b, "dead letters: %s, %s\n", p.c.dead.describe, d.limit.Definition())
+	}
 	return b.String()
 }
 
@@ -443,11 +447,7 @@ func (p *Pipeline) lines() []string {
 		if s.decl.load {
 			lines = append(lines, "  read to its present end before other sources begin")
 		}
-		if s.decl.onBad == plan.Skip {
-			lines = append(lines, "  bad records go to _rejected")
-		} else {
-			lines = append(lines, "  a bad record stops the pipeline")
-		}
+		lines = append(lines, "  "+[...]string{plan.Stop: "a bad record stops the pipeline", plan.Skip: "bad records go to _rejected", plan.DeadLetter: "bad records become dead letters"}[s.decl.onBad])
 	}
 	for i, s := range p.c.statics {
 		lines = append(lines, fmt.Sprintf("table %s: %s, by %s", s.decl.name, p.tables[i].describe, s.decl.key.text))
@@ -521,6 +521,9 @@ func (p *Pipeline) lines() []string {
 	}
 	for i, s := range p.m.sinks {
 		lines = append(lines, fmt.Sprintf("sink %s: %s; ranges are made durable before output leaves, batches commit one by one", s.name, s.text(p.c.targets[i].describe)))
+	}
+	if d := p.m.dead; d != nil {
+		lines = append(lines, fmt.Sprintf("dead letters: %s; at most %s; ranges are made durable before output leaves, batches commit one by one", p.c.dead.describe, d.limit))
 	}
 	if p.keeper != nil {
 		lines = append(lines, p.keeper.Describe(p.name))

@@ -125,6 +125,8 @@ func (f *field) value() string {
 		return "duration"
 	case kindSize:
 		return "size"
+	case kindShare:
+		return "share"
 	case kindName, kindField:
 		return "name"
 	case kindRef:

@@ -180,6 +180,10 @@ func (p *treeParser) typed(n *node) (err error) {
 		if n.num < f.min {
 			return errors.New("it must be more than 0")
 		}
+	case kindShare:
+		if n.part, err = parseShare(n.text); err != nil {
+			return err
+		}
 	case kindEnum:
 		if slices.Contains(f.laterEnum, n.text) {
 			return fmt.Errorf("%s is not available yet; there is %s", n.text, strings.Join(f.enum, ", "))
@@ -224,6 +228,22 @@ func parseDuration(s string) (time.Duration, error) {
 		return 0, errors.New("a duration can't be negative here")
 	}
 	return d, nil
+}
+
+// parseShare reads a part of a whole, in percent or of 1.
+func parseShare(s string) (float64, error) {
+	num, percent := strings.CutSuffix(s, "%")
+	part, err := strconv.ParseFloat(strings.TrimSpace(num), 64)
+	if err != nil {
+		return 0, errors.New(`a share is in percent or of 1, as in "1%" or 0.01`)
+	}
+	if percent {
+		part /= 100
+	}
+	if !(part > 0 && part <= 1) {
+		return 0, fmt.Errorf("%s is not above 0 and at most 100%%", s)
+	}
+	return part, nil
 }
 
 var sizeUnits = []struct {

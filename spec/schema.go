@@ -59,6 +59,8 @@ func shapeOf(f *field) object {
 		return object{"anyOf": []any{object{"type": "string", "pattern": `^([0-9.]+d)?([0-9.]+(ns|us|µs|ms|s|m|h))*$`}, variable}}
 	case kindSize:
 		return object{"anyOf": []any{object{"type": "integer", "minimum": f.min}, object{"type": "string", "pattern": `^[0-9]+ *([KMG]iB|[kKMG]?B)?$`}, variable}}
+	case kindShare:
+		return object{"anyOf": []any{object{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, object{"type": "string", "pattern": `^[0-9.]+ *%?$`}, variable}}
 	case kindName, kindField, kindRef:
 		return object{"anyOf": []any{object{"type": "string", "pattern": namePattern(f.kind)}, variable}}
 	case kindExpr:

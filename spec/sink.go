@@ -27,12 +27,8 @@ func sinkField() *field {
 			name: "from", kind: kindList, required: true, item: &field{kind: kindName}, example: "from: unpaid",
 			doc: "The source or stream whose rows go there. A list merges them.",
 		},
-		{name: "kafka", kind: kindObject, operator: true, doc: "A topic of a Kafka cluster; each batch is one transaction.", fields: append(kafkaConnection(false),
-			&field{name: "topic", kind: kindString, required: true, doc: "The topic. It must exist."},
+		{name: "kafka", kind: kindObject, operator: true, doc: "A topic of a Kafka cluster; each batch is one transaction.", fields: kafkaTarget(
 			&field{name: "key", kind: kindExpr, def: "none", example: "key: id", doc: "The records' key, as text; null leaves a record without one. Without keys, the records of a batch go to one partition."},
-			&field{name: "compression", kind: kindEnum, enum: []string{"none", "gzip", "snappy", "lz4", "zstd"}, def: "none", doc: "How records are packed."},
-			&field{name: "transaction_timeout", kind: kindDuration, min: 1, def: "60s", doc: "After what the brokers give up a transaction whose producer is gone, and within which a batch must be sent."},
-			&field{name: "max_record_bytes", kind: kindSize, min: 1, def: "1,000,012 bytes", doc: "The largest record."},
 		)},
 		{name: "file", kind: kindObject, operator: true, doc: "Files in a folder: one for each batch, a row to a line.", fields: []*field{
 			{name: "dir", kind: kindString, required: true, example: "dir: archive", doc: "The folder; it is made if it isn't there. A relative one is relative to the pipeline's file."},
@@ -42,6 +38,16 @@ func sinkField() *field {
 		{name: "encode", kind: kindEnum, enum: []string{"json"}, laterEnum: []string{"csv", "avro", "protobuf"}, def: "json", doc: "The form of a record's value. `json`: an object with the row's fields."},
 		{name: "fields", kind: kindList, item: &field{kind: kindRef}, def: "all that are known", example: "fields: [id, amount]", doc: "The fields to write, in this order. Without it, those that are declared, come of a file's header line, or were made by steps; of JSON documents without declared types they must be named."},
 	}}
+}
+
+// kafkaTarget are the settings of a topic that is written to, with those that only some know.
+func kafkaTarget(more ...*field) []*field {
+	fields := append(kafkaConnection(false), &field{name: "topic", kind: kindString, required: true, doc: "The topic. It must exist."})
+	return append(append(fields, more...),
+		&field{name: "compression", kind: kindEnum, enum: []string{"none", "gzip", "snappy", "lz4", "zstd"}, def: "none", doc: "How records are packed."},
+		&field{name: "transaction_timeout", kind: kindDuration, min: 1, def: "60s", doc: "After what the brokers give up a transaction whose producer is gone, and within which a batch must be sent."},
+		&field{name: "max_record_bytes", kind: kindSize, min: 1, def: "1,000,012 bytes", doc: "The largest record."},
+	)
 }
 
 // sinkDecl is one of `sinks`.
@@ -104,7 +110,12 @@ func (s *sinkDecl) text(target string) string {
 	return strings.Join(parts, ", ") + ", from " + strings.Join(slices.Sorted(slices.Values((&node{list: s.from}).texts())), ", ")
 }
 
-func (s *sinkDecl) label() string { return "sink " + s.name }
+func (s *sinkDecl) label() string {
+	if s.from == nil { // it takes dead letters
+		return s.name
+	}
+	return "sink " + s.name
+}
 
 // targetDecl is what a sink writes to.
 type targetDecl struct {
@@ -126,14 +137,18 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 			if !filepath.IsAbs(at) {
 				at = filepath.Join(env.Dir, at)
 			}
-			k, err := filesink.New(filesink.Config{Pipeline: pipeline, Sink: name, Dir: at, Logger: env.Logger})
+			cfg := filesink.Config{Pipeline: pipeline, Sink: name, Dir: at, Logger: env.Logger}
+			if s.from == nil {
+				cfg.Name = pipeline + "." + name // pipelines may share the folder of their dead letters
+			}
+			k, err := filesink.New(cfg)
 			if err != nil {
 				return nil, err
 			}
 			return k, nil
 		}}
 	case "kafka":
-		cluster, from, ok := c.cluster(n, s.at, "sink "+s.name)
+		cluster, from, ok := c.cluster(n, s.at, s.label())
 		if !ok || len(from.failed)+len(n.failed) > 0 {
 			return targetDecl{}
 		}
@@ -183,7 +198,7 @@ type sinkEnd struct {
 
 // sinkBranch checks what a sink takes of the rows that reach it on one way.
 func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
-	end := &sinkEnd{index: index, decl: s, frame: e.frame}
+	end := &sinkEnd{index: c.m.sinkIndex(index), decl: s, frame: e.frame}
 	b := &branch{sink: end}
 	take := func(name string) {
 		if f, ok := e.lookup(name); ok {
@@ -230,6 +245,10 @@ func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
 // planSink makes a sink of a plan.
 func (p *Pipeline) planSink(i int) *plan.Sink {
 	s, target := p.m.sinks[i], p.c.targets[i]
+	return p.sinkTo(s.name, s.text(target.describe), target)
+}
+
+func (p *Pipeline) sinkTo(name, describe string, target targetDecl) *plan.Sink {
 	check := target.check
 	if check != nil {
 		check = func(ctx context.Context, env doctor.Env) []doctor.Finding {
@@ -237,9 +256,9 @@ func (p *Pipeline) planSink(i int) *plan.Sink {
 			return target.check(ctx, env)
 		}
 	}
-	return &plan.Sink{Name: s.name, Describe: s.text(target.describe), Check: check, Open: func(env plan.Env) (sink.Sink, error) {
+	return &plan.Sink{Name: name, Describe: describe, Check: check, Open: func(env plan.Env) (sink.Sink, error) {
 		env.Dir = p.dir
-		return target.open(p.name, s.name, env)
+		return target.open(p.name, name, env)
 	}}
 }
 

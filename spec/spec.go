@@ -96,6 +96,9 @@ func Parse(name string, src []byte, opts Options) (*Pipeline, error) {
 	for _, s := range m.sinks {
 		c.targets = append(c.targets, c.sinkTarget(s))
 	}
+	if m.dead != nil {
+		c.dead = c.sinkTarget(m.dead.target)
+	}
 	p.keeper = c.keeper(m.keeper)
 	if len(r.list) > 0 {
 		return nil, r.problems().asError()

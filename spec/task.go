@@ -358,11 +358,15 @@ func (t *task) turnAway() error {
 		}
 		if b.kind == plan.RejectBad && t.tc.OnBad == plan.Stop {
 			return batch.NewError(batch.Permanent, batch.CodeBadRecord, b.step, errors.New(b.cause),
-				"mend the record or the step, or set on_bad_record: skip").At(t.tc.Partition, rec.Offset)
+				"mend the record or the step, or set on_bad_record: skip or dead_letter").At(t.tc.Partition, rec.Offset)
+		}
+		var headers []batch.Header
+		if t.tc.OnBad == plan.DeadLetter {
+			headers = batch.CloneHeaders(rec.Headers)
 		}
 		t.tc.Rejected = append(t.tc.Rejected, plan.Rejected{
 			Kind: b.kind, Offset: rec.Offset, Timestamp: rec.Timestamp, Step: b.step, Cause: b.cause,
-			Key: slices.Clone(key), Value: slices.Clone(rec.Value),
+			Key: slices.Clone(key), Value: slices.Clone(rec.Value), Headers: headers,
 		})
 	}
 	return nil

@@ -72,7 +72,7 @@ func testsField() *field {
 					{name: "expect", kind: kindObject, doc: "What must be there once the batch has committed.", fields: []*field{
 						{name: "states", kind: kindMap, keys: kindName, doc: "For each state that counts the list of all its rows. Of a row the fields that are named count; those of the key must be.", item: rows("rows of", "The state's rows.", "")},
 						{name: "sinks", kind: kindMap, keys: kindName, doc: "For each sink that counts the list of all records that the batch has for it, in order. Of a record the fields that are named count; `_key` is its key. No target is contacted.", item: rows("records for", "The records.", "")},
-						rows("rejected", "The rows that the batch turns away, by source, partition and offset, with those of the fields `kind`, `source`, `partition`, `offset`, `step`, `cause`, `key` and `value` that count; of `step` and `cause` a part will do. Without this the batch may turn nothing away.", "rejected:\n  - {kind: late, source: views}"),
+						rows("rejected", "The rows that the batch turns away, by source, partition and offset, with those of the fields `kind`, `source`, `partition`, `offset`, `step`, `cause`, `key`, `value` and `dead` (it became a dead letter) that count; of `step` and `cause` a part will do. Without this the batch may turn nothing away.", "rejected:\n  - {kind: late, source: views}"),
 						{name: "error", kind: kindValue, doc: "A part of the error with which this batch, the last one, must stop the pipeline."},
 					}},
 				},

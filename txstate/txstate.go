@@ -55,6 +55,7 @@ type Counts struct {
 	Rejected int64 // bad records turned away by policy skip or dead_letter
 	Late     int64 // rows behind the watermark
 	Future   int64 // rows with a time too far ahead
+	Dead     int64 // of Rejected, Late and Future: those that became dead letters
 }
 
 // Uncounted stands for a count that isn't known.

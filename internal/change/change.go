@@ -285,7 +285,7 @@ func SameResults(was, is plan.Definition) bool {
 	for _, d := range Compare(was, is) {
 		switch {
 		case d.Kind == Source && d.Aspect == "added", d.Kind == Table && d.Aspect == "removed":
-		case d.Kind == Source && d.Aspect == "on_bad_record" && d.Was == "stop": // no bad record has come so far
+		case d.Kind == Source && d.Aspect == "on_bad_record" && d.Was == "stop" && d.Is == "skip": // no bad record has come so far
 		case d.Kind == State && d.Aspect == "added":
 			s := stateOf(is.States, d.Name)
 			if len(s.Ways) == 0 || slices.ContainsFunc(s.Ways, func(w plan.Way) bool { return !fresh(w.Source) }) {

@@ -39,7 +39,7 @@ func (x *Executor) check(ctx context.Context, f *flight, earlier []*flight, wind
 			seen[i] = r.eventTime
 			g.counts.Read += r.input.Records
 			g.counts.Filtered += r.filtered
-			g.countRejected(r.rejected)
+			g.countRejected(r.rejected, x.sourcePolicy(&g.b.Ranges[i]))
 		}
 		g.times = g.left.next(x.plan, g.b, seen)
 		err = s.stateStage(ctx, g, earlier, windows)
@@ -126,7 +126,7 @@ func (e recut) Read(ctx context.Context, r batch.Range, yield func(*batch.Chunk)
 
 // again returns a flight for another run of f's batch.
 func (x *Executor) again(f *flight) *flight {
-	return &flight{b: f.b, expect: f.expect, left: f.left, tables: f.tables, given: f.given, overlays: map[string]*overlay{}}
+	return &flight{b: f.b, expect: f.expect, known: f.known, left: f.left, tables: f.tables, given: f.given, was: f.was, again: true, overlays: map[string]*overlay{}}
 }
 
 // failedAgain is the failure of a second run whose first one succeeded.
@@ -265,7 +265,7 @@ func (c *comparison) find() *finding {
 			return &finding{what: "the largest event time", first: fmt.Sprint(a), second: fmt.Sprint(b), part: c.f.b.Ranges[i].Partition, offset: batch.NoOffset, ranged: i}
 		}
 	}
-	for _, s := range []state.Schema{RejectedSchema(), WindowsSchema(), TimersSchema(), SinksSchema()} {
+	for _, s := range []state.Schema{RejectedSchema(), WindowsSchema(), TimersSchema(), DeadSchema(), SinksSchema()} {
 		if d := c.state(&s); d != nil {
 			return d
 		}

@@ -145,7 +145,7 @@ func (x *Executor) Commit(ctx context.Context, bs []*batch.Batch) error {
 		if x.windowed {
 			x.windows = f.windows
 		}
-		x.given, x.wakes = f.gives, f.wakes
+		x.given, x.wakes, x.tally = f.gives, f.wakes, f.tally
 	}
 	return nil
 }

@@ -103,8 +103,7 @@ type Executor struct {
 	windowed bool
 	timed    bool
 	loads    bool // a source is loaded first
-	// The policy of later stages, whose rows come of several sources: a bad one is skipped only if each of the sources
-	// skips its own.
+	// The policy of later stages, whose rows come of several sources: see stagePolicy.
 	onBad plan.OnBad
 
 	epoch   batch.Epoch
@@ -127,6 +126,7 @@ type Executor struct {
 	times   *times
 	windows windowSet
 	given   []given          // as Plan.Sinks
+	tally   tally            // if Plan.Dead is set
 	wakes   map[string]int64 // by operator's state: no timer wants to be woken before; none: that isn't known
 	tables  tables           // as the batch planned last leaves them
 	// What the commit left with which Reached first found all positions reached: what comes later must not keep a bounded run
@@ -164,6 +164,10 @@ type flight struct {
 	outputs  []*sink.Output // as Plan.Sinks; nil for those that the batch has nothing for
 	given    []given        // as Plan.Sinks: what the batch before leaves
 	gives    []given        // what the batch leaves
+	was      tally          // what the batch before leaves; if Plan.Dead is set
+	tally    tally          // what the batch leaves
+	again    bool           // a second run, for comparison
+	known    bool           // the batch was recorded before: it has been held against all limits
 	tables   []any          // the static tables that it uses, by index in Plan.Statics
 	contents []*content     // those of them that it is the first to use
 	undo     tables         // what Executor.tables was before it
@@ -196,7 +200,7 @@ func New(cfg Config) *Executor {
 	}
 	x.taskSlots, x.shardSlots = make(chan struct{}, cfg.Procs), make(chan struct{}, cfg.Procs)
 	x.outs.n = len(cfg.Plan.Exchanges)
-	x.onBad = plan.Skip
+	x.onBad = stagePolicy(cfg.Plan)
 	for i, s := range cfg.Plan.Sources {
 		x.sourceAt[s.ID] = i
 		x.tasks[i].make = s.NewTask
@@ -204,9 +208,6 @@ func New(cfg Config) *Executor {
 			x.tasks[i].slots = make(chan struct{}, s.Parallel)
 		}
 		x.timed, x.loads = x.timed || s.Time != nil, x.loads || s.LoadFirst
-		if s.OnBad == plan.Stop {
-			x.onBad = plan.Stop
-		}
 	}
 	x.windowed = checkStages(cfg.Plan)
 	checkSinks(cfg.Plan)
@@ -305,10 +306,14 @@ func (x *Executor) restore(ctx context.Context, snap txstate.Snapshot) error {
 	if err != nil {
 		return err
 	}
+	tally, err := x.loadTally(ctx)
+	if err != nil {
+		return err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.txid, x.chain, x.clock, x.times, x.windows, x.wakes = snap.Txid, snap.Chain, snap.Time, times, windows, nil
-	x.given = given
+	x.given, x.tally = given, tally
 	clear(x.cursors)
 	x.joining = nil
 	if f := x.flights[snap.Txid+1]; f != nil {

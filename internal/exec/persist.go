@@ -205,7 +205,7 @@ func RejectedSchema() state.Schema {
 	}
 }
 
-// collectRejected writes the rows turned away. A record's offset says which it is, n tells apart several of one record. A
+// collectRejected writes the rows turned away that don't become dead letters. A record's offset says which it is, n tells apart several of one record. A
 // later stage's rows have no offsets that would last: theirs is the txid, as if each batch were one record of the
 // shard, so that no two batches write the same key.
 func (x *Executor) collectRejected(f *flight) {
@@ -224,6 +224,9 @@ func (x *Executor) collectRejected(f *flight) {
 			ts, bytesOrNull(r.Key), bytesOrNull(r.Value)))
 	}
 	for i, res := range f.results {
+		if x.sourcePolicy(&f.b.Ranges[i]) == plan.DeadLetter {
+			continue
+		}
 		n, last := int64(0), int64(-2)
 		for j := range res.rejected {
 			r := &res.rejected[j]
@@ -235,6 +238,9 @@ func (x *Executor) collectRejected(f *flight) {
 		}
 	}
 	for _, st := range f.stages {
+		if x.onBad == plan.DeadLetter {
+			break
+		}
 		for k := range st.parts {
 			part := &st.parts[k]
 			for j := range part.rejected {

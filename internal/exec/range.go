@@ -82,7 +82,8 @@ func (x *Executor) Plan(ctx context.Context, b *batch.Batch, recorded bool) (ok 
 	f.took.Plan = x.cfg.Now().Sub(began)
 	f.undo, x.tables = x.tables, tables
 	if recorded {
-		f.expect = x.recorded[b.Txid].Ranges
+		e, known := x.recorded[b.Txid]
+		f.expect, f.known = e.Ranges, known
 	}
 	x.flights[b.Txid] = f
 	return true, nil

@@ -197,9 +197,9 @@ func parseGiven(row []byte) (g given, err error) {
 
 // collectSinks brings together what the tasks of f have for the sinks, and notes it in _sinks. before are the batches in flight
 // ahead of f, the newest first.
-func (x *Executor) collectSinks(f *flight, before []*flight) {
+func (x *Executor) collectSinks(f *flight, before []*flight) error {
 	if len(x.plan.Sinks) == 0 {
-		return
+		return nil
 	}
 	switch {
 	case f.given != nil: // a second run
@@ -229,6 +229,11 @@ func (x *Executor) collectSinks(f *flight, before []*flight) {
 				add(st.partition(&st.parts[k]), st.parts[k].sinks)
 			}
 		}
+		if s.Name == plan.DeadLettersSink {
+			if err := x.addLetters(f, out); err != nil {
+				return err
+			}
+		}
 		if out.Count == 0 {
 			continue
 		}
@@ -240,6 +245,7 @@ func (x *Executor) collectSinks(f *flight, before []*flight) {
 	if set, _ := w.set(SinksState); set != nil {
 		f.sets = append(f.sets, set)
 	}
+	return nil
 }
 
 // outputDigest chains a batch's output to what a sink was given before. Where a record came from is no part of it.

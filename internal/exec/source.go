@@ -164,7 +164,7 @@ func (x *Executor) sourceStage(ctx context.Context, f, before *flight, committed
 		seen[i] = r.eventTime
 		f.counts.Read += r.input.Records
 		f.counts.Filtered += r.filtered
-		f.countRejected(r.rejected)
+		f.countRejected(r.rejected, x.sourcePolicy(&f.b.Ranges[i]))
 	}
 	f.times = left.next(x.plan, f.b, seen)
 	f.took.Read = x.cfg.Now().Sub(began)
@@ -230,8 +230,11 @@ func (x *Executor) runRanges(ctx context.Context, f *flight) error {
 	return failed.first()
 }
 
-// countRejected adds rows that were turned away to the batch's figures.
-func (f *flight) countRejected(rows []plan.Rejected) {
+// countRejected adds rows that were turned away under a policy to the batch's figures.
+func (f *flight) countRejected(rows []plan.Rejected, policy plan.OnBad) {
+	if policy == plan.DeadLetter {
+		f.counts.Dead += int64(len(rows))
+	}
 	for i := range rows {
 		switch rows[i].Kind {
 		case plan.RejectLate:

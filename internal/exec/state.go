@@ -115,7 +115,7 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, 
 			if out := st.parts[i].out; out != nil {
 				inputs = append(inputs, out)
 			}
-			f.countRejected(st.parts[i].rejected)
+			f.countRejected(st.parts[i].rejected, x.onBad)
 			f.counts.Filtered += st.parts[i].filtered
 		}
 	}
@@ -155,7 +155,12 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, 
 	}
 	x.checkOrder(f, through)
 	x.collectRejected(f)
-	x.collectSinks(f, before)
+	if err := x.collectDead(f, before); err != nil {
+		return err
+	}
+	if err := x.collectSinks(f, before); err != nil {
+		return err
+	}
 	if x.windowed {
 		x.closeWindows(f, windows)
 	}

@@ -238,10 +238,7 @@ func ReadStatic(ctx context.Context, s *plan.Static, log hclog.Logger) (t pebble
 func cloneRecord(r *batch.Record) batch.Record {
 	c := *r
 	c.Key, c.Value = slices.Clone(r.Key), slices.Clone(r.Value)
-	c.Headers = slices.Clone(r.Headers)
-	for i := range c.Headers {
-		c.Headers[i].Value = slices.Clone(c.Headers[i].Value)
-	}
+	c.Headers = batch.CloneHeaders(r.Headers)
 	return c
 }
 
@@ -267,6 +264,9 @@ func schemasOf(p *plan.Plan) []state.Schema {
 	}
 	if timers {
 		all = append(all, TimersSchema())
+	}
+	if p.Dead != nil {
+		all = append(all, DeadSchema())
 	}
 	if len(p.Sinks) > 0 {
 		all = append(all, SinksSchema())

@@ -79,7 +79,7 @@ var table = map[string]rule{
 	"emitter/kafka":             {ours: []string{"emitter"}, clients: []string{hclog, franz, "github.com/jcmturner/gokrb5/v8"}},
 	"emitter/file":              {ours: []string{"emitter"}, clients: []string{hclog, lz, xxhash}},
 	"emitter/gen":               {ours: []string{"emitter"}, clients: []string{hclog}},
-	"connect/kafka":             {ours: []string{"codec", "emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/kafkasink"}, clients: []string{hclog, franz}},
+	"connect/kafka":             {ours: []string{"codec", "emitter", "emitter/kafka", "txstate", "txstate/kafkagroup", "sink", "sink/deadletter", "sink/kafkasink"}, clients: []string{hclog, franz}},
 	"txstate/txstatetest":       {ours: []string{"txstate"}, clients: []string{rapid, leak}},
 	"txstate/zkstore":           {ours: []string{"txstate", "internal/zkconn"}, clients: []string{hclog, zk, "golang.org/x/sys"}},
 	"connect/schema":            {ours: []string{"internal/columnar", "codec"}, clients: []string{franz, "github.com/twmb/avro", "google.golang.org/protobuf"}},
@@ -89,15 +89,16 @@ var table = map[string]rule{
 	"txstate/kafkagroup":        {ours: []string{"txstate"}, clients: []string{hclog, franz}},
 	"state/sqlstate":            {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/jackc/pgx/v5"}},
 	"state/redisstate":          {ours: []string{"state", "txstate"}, clients: []string{hclog, "github.com/redis/go-redis/v9"}},
+	"sink/deadletter":           {ours: []string{"sink"}, clients: []string{rapid}},
 	"sink/sinktest":             {ours: []string{"sink"}},
 	"sink/kafkasink":            {ours: []string{"sink"}, clients: []string{hclog, franz}},
 	"sink/sqlsink":              {ours: []string{"sink", "codec", "emitter", "internal/sqldb"}, clients: []string{hclog}},
-	"sink/filesink":             {ours: []string{"sink", "codec", "emitter"}, clients: []string{hclog, lz}},
+	"sink/filesink":             {ours: []string{"sink", "sink/deadletter", "codec", "emitter"}, clients: []string{hclog, lz}},
 	"pebblestate":               {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 
 	// The engine.
-	"internal/plan":     {ours: []string{"emitter", "txstate", "state", "sink", "agg"}},
-	"internal/exec":     {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
+	"internal/plan":     {ours: []string{"emitter", "txstate", "state", "sink", "sink/deadletter", "agg"}},
+	"internal/exec":     {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "sink/deadletter", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
 	"internal/change":   {ours: []string{"internal/plan", "state"}},
 	"internal/windowop": {ours: []string{"internal/plan", "state", "txstate"}},
 	"internal/model":    {clients: []string{xxhash, rapid, pebble + "/vfs"}, ours: []string{"agg", "codec", "emitter", "engine", "window", "txstate", "pebblestate", "internal/exec", "internal/plan", "internal/query", "internal/rerun"}},
@@ -105,7 +106,7 @@ var table = map[string]rule{
 	"engine": {
 		ours: []string{
 			"savepoint",
-			"coordinator", "coordinator/runner", "txstate", "emitter", "codec", "agg", "state", "window", "sink", "pebblestate",
+			"coordinator", "coordinator/runner", "txstate", "emitter", "codec", "agg", "state", "window", "sink", "sink/deadletter", "pebblestate",
 			"internal/plan", "internal/exec", "internal/query", "internal/windowop",
 		},
 		clients: []string{hclog, xxhash, xsync, "github.com/cenkalti/backoff/v5", "github.com/prometheus/client_golang"},
@@ -130,14 +131,14 @@ var table = map[string]rule{
 	"spec": {
 		ours: []string{
 			"savepoint",
-			"engine", "internal/plan", "internal/windowop", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink",
+			"engine", "internal/plan", "internal/windowop", "internal/vec", "internal/expr", "state", "txstate", "agg", "window", "codec", "emitter", "sink", "sink/deadletter",
 			"emitter/kafka", "emitter/file", "emitter/gen", "connect/kafka", "connect/schema", "internal/columnar", "connect/zookeeper", "txstate/zkstore",
 			"state/sqlstate", "state/redisstate", "sink/kafkasink", "sink/sqlsink", "sink/filesink",
 		},
 		clients: []string{hclog, xxhash, yaml, lz, "github.com/invopop/jsonschema"},
 	},
 	"spec/spectest": {
-		ours: []string{"spec", "emitter", "sink", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun"},
+		ours: []string{"spec", "emitter", "sink", "sink/deadletter", "state", "txstate", "pebblestate", "internal/plan", "internal/exec", "internal/query", "internal/rerun"},
 	},
 	"server":       {ours: []string{"engine", "replay", "state", "txstate"}, clients: []string{hclog, "github.com/prometheus/client_golang"}},
 	"daemon":       {any: true},

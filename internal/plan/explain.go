@@ -48,7 +48,11 @@ func (p *Plan) Explain(shards int) Explanation {
 	}
 	placed(nil)
 	for _, s := range p.Sinks {
-		x.stage("sink "+s.Name, s.Describe+": the batch's rows, sent when it commits")
+		what := "rows"
+		if s.Name == DeadLettersSink {
+			what = "records turned away"
+		}
+		x.stage("sink "+s.Name, s.Describe+": the batch's "+what+", sent when it commits")
 	}
 	p.explainStates(&x)
 	p.explainRest(&x)

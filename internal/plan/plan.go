@@ -10,12 +10,15 @@ package plan
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/sink"
+	"github.com/tridentd/tridentd/sink/deadletter"
 	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
@@ -27,9 +30,13 @@ const DefaultShards = 256
 type OnBad uint8
 
 const (
-	Stop OnBad = iota // the pipeline stops with the record's place and the cause
-	Skip              // the record goes to the local state _rejected, in the same commit
+	Stop       OnBad = iota // the pipeline stops with the record's place and the cause
+	Skip                    // the record goes to the local state _rejected, in the same commit
+	DeadLetter              // the record goes to the target of Plan.Dead, as all that the source has turned away does
 )
+
+// String is the policy's name in pipelines' files.
+func (p OnBad) String() string { return [...]string{"stop", "skip", "dead_letter"}[p] }
 
 // Plan is a compiled pipeline.
 type Plan struct {
@@ -46,8 +53,10 @@ type Plan struct {
 	Exchanges []*Exchange // an exchange is fed by sources and by exchanges before it only
 	Persists  []*Persist
 	Sinks     []*Sink // by name
-	Statics   []*Static
-	Queries   []*Query // by name
+	// Dead is what becomes of records under the policy DeadLetter; nil if no source has it.
+	Dead    *DeadLetters
+	Statics []*Static
+	Queries []*Query // by name
 
 	Batch Limits
 
@@ -259,6 +268,7 @@ type Rejected struct {
 	Timestamp int64
 	Key       []byte
 	Value     []byte
+	Headers   []batch.Header // of a source record under the policy DeadLetter; copied
 	Step      string
 	Cause     string
 }
@@ -395,6 +405,66 @@ type Sink struct {
 	// Check asks the target how it is; nil: it can't be checked.
 	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
 }
+
+// DeadLetters says what becomes of records that a source with the policy DeadLetter turns away. The plan has a sink of the name
+// DeadLettersSink, to which no task sends anything: the letters of a batch are its output, in the order of source partitions, then of
+// later stages and their shards.
+type DeadLetters struct {
+	// Encode makes the target's record of a letter; r comes empty. It is a pure function.
+	Encode func(l *deadletter.Letter, r *sink.Record) error
+	// Read passes on what the target holds of the pipeline named, in the order in which it lies there; nil: it can't be read.
+	Read  func(ctx context.Context, env Env, pipeline string, yield func(*deadletter.Letter) error) error
+	Limit DeadLimit
+}
+
+// DeadLettersSink is the name of the sink that takes dead letters.
+const DeadLettersSink = "dead_letters"
+
+// DeadLimit is how many bad records may become dead letters before the pipeline stops: what is met first counts. Late records, and those
+// of the future, don't.
+type DeadLimit struct {
+	Count int64   // within Within; 0: any number
+	Share float64 // of the records read within Within, once there are more than DeadShareFrom; 0: any share
+	// Within is how far back of the batch's clock is looked.
+	Within time.Duration
+}
+
+// Defaults of DeadLimit, and how many dead letters within DeadLimit.Within are never too large a share.
+const (
+	DefaultDeadCount  = 1000
+	DefaultDeadShare  = 0.01
+	DefaultDeadWithin = time.Hour
+	DeadShareFrom     = 10
+)
+
+// WithDefaults fills in what isn't set: Count and Share where neither is, and Within.
+func (l DeadLimit) WithDefaults() DeadLimit {
+	if l.Count == 0 && l.Share == 0 {
+		l.Count, l.Share = DefaultDeadCount, DefaultDeadShare
+	}
+	if l.Within == 0 {
+		l.Within = DefaultDeadWithin
+	}
+	return l
+}
+
+// Definition is the part of the limit that decides what the store keeps, in one line.
+func (l DeadLimit) Definition() string { return "counted within " + l.Within.String() }
+
+// String is the limit for people: "1000 or 1% within 1h0m0s".
+func (l DeadLimit) String() string {
+	var parts []string
+	if l.Count > 0 {
+		parts = append(parts, strconv.FormatInt(l.Count, 10))
+	}
+	if l.Share > 0 {
+		parts = append(parts, Percent(l.Share))
+	}
+	return strings.Join(parts, " or ") + " within " + l.Within.String()
+}
+
+// Percent writes a share of 1 in percent.
+func Percent(share float64) string { return strconv.FormatFloat(share*100, 'g', 3, 64) + "%" }
 
 // ReadWriter is a state under change by one batch. Reads see the batch's own writes.
 type ReadWriter interface {

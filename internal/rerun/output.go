@@ -18,10 +18,7 @@ func (o Outputs) Add(name string, out *sink.Output) {
 	var all []sink.Record
 	for _, r := range out.All() {
 		c := *r
-		c.Key, c.Value, c.Headers = slices.Clone(r.Key), slices.Clone(r.Value), slices.Clone(r.Headers)
-		for i := range c.Headers {
-			c.Headers[i].Value = slices.Clone(c.Headers[i].Value)
-		}
+		c.Key, c.Value, c.Headers = slices.Clone(r.Key), slices.Clone(r.Value), batch.CloneHeaders(r.Headers)
 		if c.Timestamp == sink.NoTimestamp {
 			c.Timestamp = out.Time.UnixMilli()
 		}

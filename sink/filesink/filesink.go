@@ -22,6 +22,8 @@ import (
 type Config struct {
 	Pipeline, Sink string
 	Dir            string // is made if it doesn't exist
+	// Name begins the files' names; empty: Sink. Sinks of one folder need different ones.
+	Name string
 	// Extension of the files' names; empty: .jsonl.
 	Extension string
 	Logger    hclog.Logger
@@ -45,6 +47,9 @@ var _ sink.Sink = (*Sink)(nil)
 func New(cfg Config) (*Sink, error) {
 	if cfg.Dir == "" {
 		return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "file sink", errors.New("dir: none is given"), "name the folder to write to")
+	}
+	if cfg.Name == "" {
+		cfg.Name = cfg.Sink
 	}
 	if cfg.Extension == "" {
 		cfg.Extension = ".jsonl"
@@ -136,7 +141,7 @@ func (s *Sink) partName(st *step) string {
 }
 
 func (s *Sink) finalName(st *step) string {
-	return filepath.Join(s.cfg.Dir, fmt.Sprintf("%s-%020d%s", s.cfg.Sink, st.Txid, s.cfg.Extension))
+	return filepath.Join(s.cfg.Dir, fmt.Sprintf("%s-%020d%s", s.cfg.Name, st.Txid, s.cfg.Extension))
 }
 
 // publish gives the file of a decided batch its name, if it hasn't it yet.

@@ -2,6 +2,7 @@ package spectest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,9 +15,11 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/exec"
+	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/query"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/sink/deadletter"
 	"github.com/tridentd/tridentd/spec"
 	"github.com/tridentd/tridentd/state"
 )
@@ -123,6 +126,7 @@ var rejectedColumns = []state.Column{
 	{Name: "cause", Type: "string"},
 	{Name: "key", Type: "string"},
 	{Name: "value", Type: "string"},
+	{Name: "dead", Type: "bool"},
 }
 
 // compareRejected compares the rows one by one, in the order in which they are kept.
@@ -145,12 +149,20 @@ func (r *run) compareRejected(ctx context.Context, txid batch.Txid, snap *pebble
 			}
 			copied = append(copied, v)
 		}
-		have = append(have, copied)
+		have = append(have, append(copied, value.BoolOf(false)))
 		return nil
 	})
 	if err != nil {
 		return "", err
 	}
+	letters, err := r.letters(txid)
+	if err != nil {
+		return "", err
+	}
+	have = append(have, letters...)
+	slices.SortStableFunc(have, func(a, b []value.Value) int { // by source, partition, offset
+		return cmp.Or(strings.Compare(a[0].Str(), b[0].Str()), cmp.Compare(a[1].Int(), b[1].Int()), cmp.Compare(a[2].Int(), b[2].Int()))
+	})
 	place := r.test.Place
 	var expected []*spec.Literal
 	if want != nil {
@@ -170,6 +182,28 @@ func (r *run) compareRejected(ctx context.Context, txid batch.Txid, snap *pebble
 		}
 	}
 	return d.text(fmt.Sprintf("%s: batch %d didn't turn away what was expected", place, txid)), nil
+}
+
+// letters are the rows that became dead letters in a batch, with rejectedColumns.
+func (r *run) letters(txid batch.Txid) (rows [][]value.Value, err error) {
+	for _, rec := range r.outputs[plan.DeadLettersSink][txid] {
+		l, err := deadletter.Read(rec.Key, rec.Value, rec.Headers)
+		if err != nil {
+			return nil, fmt.Errorf("sink %s, txid %d: %w", plan.DeadLettersSink, txid, err)
+		}
+		rows = append(rows, []value.Value{
+			value.StringOf(l.Partition.Source), value.IntOf(int64(l.Partition.Number)), value.IntOf(l.Offset), value.StringOf(l.Kind), value.StringOf(l.Step),
+			value.StringOf(l.Cause), textOrNull(l.Key), textOrNull(l.Value), value.BoolOf(true),
+		})
+	}
+	return rows, nil
+}
+
+func textOrNull(b []byte) value.Value {
+	if b == nil {
+		return value.NullValue()
+	}
+	return value.StringOf(string(b))
 }
 
 // equalAll tells whether a row has the values that are expected of its columns.
