@@ -255,6 +255,11 @@ func TestTableErrors(t *testing.T) {
 			n := engine.Aggregate(engine.GroupByWindow(timed, window.Tumbling(time.Hour), userOf, "user"), "n", agg.Count[click]("n"))
 			engine.StateQuery(words(p, "in"), n, initial, func(s string, _ *int64) string { return s })
 		}, "StateQuery: state n has windows; use WindowQuery"},
+		{"sessions", func(p *engine.Pipeline) {
+			timed := clicks(p).EventTime(func(c click) time.Time { return c.At }, 0)
+			n := engine.Aggregate(engine.GroupByWindow(timed, window.Session(time.Hour), userOf, "user"), "n", agg.Count[click]("n"))
+			engine.WindowQuery(words(p, "in"), n, func(s string) engine.Windowed[string] { return engine.At(time.Time{}, s) }, func(s string, _ *int64) string { return s })
+		}, "where its windows (session 1h0m0s) begin and end is up to the values in them"},
 		{"a type", func(p *engine.Pipeline) {
 			n := engine.Aggregate(engine.GroupBy(words(p, "in"), initial), "n", agg.Count[string]("n"))
 			engine.StateQuery(words(p, "asks"), n, initial, func(s string, _ *time.Time) string { return s })

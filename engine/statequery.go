@@ -32,7 +32,7 @@ func StateQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(T
 
 // WindowQuery is StateQuery for a state that has windows: the key names the window by its start, too.
 func WindowQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(T) Windowed[K], f func(v T, row *V) R) Stream[R] {
-	if st.exchange != nil && st.state().Schema.Window == nil {
+	if st.exchange != nil && st.keyed == nil && st.state().Schema.Window == nil {
 		s.p.errorf("WindowQuery: state %s has no windows; use StateQuery", st.name)
 		return derive[R](s)
 	}
@@ -53,6 +53,10 @@ func WindowQuery[V, R, T any, K comparable](s Stream[T], st *State[K], key func(
 func queryAggregate[V, R, T any, K comparable](s Stream[T], st *State[K], f func(v T, row *V) R, key func(dst []byte, v T) ([]byte, error)) Stream[R] {
 	if st.exchange == nil {
 		return derive[R](s) // Aggregate has said why
+	}
+	if st.keyed != nil {
+		s.p.errorf("query of state %s: where its windows (%s) begin and end is up to the values in them, so no key names one; use Updates or Closed", st.name, st.keyed)
+		return derive[R](s)
 	}
 	cols := st.state().Schema.Values
 	if _, err := decoderOf[V](cols); err != nil {

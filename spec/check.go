@@ -224,7 +224,7 @@ type checker struct {
 	outputs []*output
 	queries []*queryCheck
 	query   *queryCheck  // that is checked; nil: the pipeline is
-	outer   *checker     // of a query: the pipeline's
+	outer   *checker     // of a query: the pipeline's, whose states and tables its lookups see
 	targets []targetDecl // as model.sinks
 	dead    targetDecl   // of dead letters, if there are any
 	peeked  []*peekEnd
@@ -264,9 +264,6 @@ func (c *checker) check() {
 		o.index = i
 	}
 	for i, d := range c.m.statics {
-		if c.query != nil {
-			break // they are the pipeline's
-		}
 		c.header(&d.decode, d.header)
 		s := newStatic(d, i)
 		if d.key != nil && d.decode.kind != "" {
@@ -278,9 +275,6 @@ func (c *checker) check() {
 	for _, d := range c.m.sources {
 		c.header(&d.decode, d.header)
 		s := newSource(d)
-		if c.query != nil {
-			s = newArguments(d)
-		}
 		c.sources = append(c.sources, s)
 		c.eventTime(s)
 		root := newEnv(s)
@@ -306,7 +300,7 @@ func (c *checker) check() {
 		}
 	}
 	for _, s := range c.m.streams {
-		if c.query == nil && !s.aggregates() && !c.used(s.name) && len(c.list) == 0 {
+		if !s.query && !s.aggregates() && !c.used(s.name) && len(c.list) == 0 {
 			c.add(s.at, "end it in an aggregate, or name it under sinks", "stream %s ends in no state, and no other stream or sink begins at it", s.name)
 		}
 	}
@@ -319,29 +313,29 @@ func (c *checker) findLookups() {
 			continue
 		}
 		name := o.stream.steps[o.step].n.get("state").text
-		if c.query != nil { // it reads what has committed
-			for _, of := range c.outer.outputs {
-				if of.kept && of.stream.state == name {
-					o.join.lookup.of = of
-				}
-			}
-			continue
+		keepers := c.outputs
+		if c.outer != nil {
+			keepers = c.outer.outputs
 		}
-		for _, of := range c.outputs {
+		for _, of := range keepers {
 			if of.kept && of.stream.state == name {
-				o.join.lookup.of, of.looked = of, true
+				o.join.lookup.of = of
+				of.looked = of.looked || c.outer == nil // a query reads what has committed
 			}
 		}
 	}
 }
 
-// states lists the states that streams keep.
+// states lists the states that streams keep and a lookup may name.
 func (m *model) states() []string {
 	var all []string
 	for _, s := range m.streams {
 		if s.aggregates() {
 			all = append(all, s.state)
 		}
+	}
+	if m.outer != nil {
+		all = append(all, m.outer.states()...)
 	}
 	return all
 }
@@ -574,6 +568,10 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 			c.filter(b, st, e)
 		case "set":
 			c.set(b, st, e)
+		case "answer":
+			c.set(b, st, e)
+			b.answer = c.answerEnd(e)
+			return b
 		case "keep":
 			c.keep(st, e)
 		case "drop":
@@ -625,10 +623,6 @@ func (c *checker) branch(s *streamDecl, e *env, way map[string]bool, from int) *
 		}
 	}
 	c.peeks(b, s, len(s.steps), e)
-	if c.query != nil {
-		b.answer = c.answerEnd(e)
-		return b
-	}
 	b.children = c.consumers(s.name, e, way)
 	return b
 }
@@ -666,7 +660,7 @@ func (c *checker) filter(b *branch, st *stepDecl, e *env) {
 }
 
 func (c *checker) set(b *branch, st *stepDecl, e *env) {
-	o := op{kind: st.op, label: st.label, frame: e.frame}
+	o := op{kind: "set", label: st.label, frame: e.frame}
 	types := make([]expr.Type, len(st.exprs))
 	for i, x := range st.exprs {
 		t, ok := c.typed(x, e)
@@ -762,9 +756,6 @@ func (c *checker) lookup(b *branch, st *stepDecl, e *env) {
 	}
 	var t *static
 	all := c.m.states()
-	if c.outer != nil {
-		all = c.outer.m.states()
-	}
 	for _, s := range c.statics {
 		all = append(all, s.decl.name)
 		if s.decl.name == ref.text {

@@ -46,7 +46,8 @@ type joinSide struct {
 	cols []int // by field of the join: the frame's column; -1 on the other side, and where this way has no such field
 	// keyTypes are the types of a lookup's keys.
 	keyTypes []expr.Type
-	sorts    []int // columns that a sort goes by
+	window   *state.Window // of a lookup in sliding windows, whose keys have their ends, too
+	sorts    []int         // columns that a sort goes by
 	label    string
 	// late are the streams that take rows that are late; none: these are turned away.
 	late []*branch

@@ -13,6 +13,7 @@ import (
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
 	"github.com/tridentd/tridentd/internal/windowop"
+	"github.com/tridentd/tridentd/state"
 	"github.com/tridentd/tridentd/txstate"
 )
 
@@ -124,8 +125,11 @@ func (r *joinRun) run(sel []int32) {
 		if j := s.out.join; j.relay != nil && j.relay.parts > 0 {
 			v.keys = r.place(v.keys, int(i))
 		} else {
-			for _, c := range r.keys {
+			for n, c := range r.keys {
 				v.keys = appendKey(v.keys, c, int(i))
+				if w := r.side.window; w != nil && n == 0 {
+					v.keys = appendWindowEnd(v.keys, w, c, int(i))
+				}
 			}
 		}
 		if s.limit != nil && len(s.runs) == 1 && !s.limit.take(v.keys[keyStart:]) {
@@ -152,6 +156,18 @@ func (r *joinRun) run(sel []int32) {
 		}
 		r.behind = r.behind[:0]
 	}
+}
+
+// appendWindowEnd appends the end of the window that begins at the time in c; null, as which no window ends, if that is none.
+func appendWindowEnd(dst []byte, w *state.Window, c *vec.Column, row int) []byte {
+	if c.IsNull(row) {
+		return value.AppendKeyNull(dst)
+	}
+	v := c.Value(row)
+	if v.Kind() != value.Time {
+		return value.AppendKeyNull(dst)
+	}
+	return value.AppendKeyTime(dst, w.End(v.Nanos()))
 }
 
 func (s *joinSender) end() error {

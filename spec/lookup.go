@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tridentd/tridentd/agg"
@@ -18,9 +19,9 @@ import (
 // reads there, as the second side of a join. It sees the state as the batch's own records have left it.
 
 func lookupField() *field {
-	return &field{name: "lookup", kind: kindObject, operator: true, doc: "Looks a row up in a static table, in one of latest values, or in the state of a stream that has no windows. Its fields are then `as.field`; without a match they are null. In what is no static table it is looked up as the batch's own records have left it.", fields: []*field{
+	return &field{name: "lookup", kind: kindObject, operator: true, doc: "Looks a row up in a static table, in one of latest values, or in the state of a stream; not in one of sessions or of windows of so many rows. Its fields are then `as.field`; without a match they are null. In what is no static table it is looked up as the batch's own records have left it.", fields: []*field{
 		{name: "state", kind: kindName, required: true, doc: "The table, or the state."},
-		{name: "key", kind: kindList, item: &field{kind: kindExpr}, def: "none, for the state of an aggregate without `group_by`", example: "key: customer", doc: "The key to look up; of a state with several key fields one expression for each, in their order."},
+		{name: "key", kind: kindList, item: &field{kind: kindExpr}, def: "none, for the state of an aggregate without `group_by`", example: "key: customer", doc: "The key to look up; of a state with several key fields one expression for each, in their order. That of a state with windows begins with the window's start."},
 		{name: "as", kind: kindField, required: true, doc: "The name under which the found row's fields are seen."},
 		{name: "kind", kind: kindEnum, enum: []string{"left", "inner"}, def: "left", doc: "`left`: rows without a match go on, with nulls; `inner`: they don't."},
 	}}
@@ -57,14 +58,48 @@ func (m *model) looksIn(st *stepDecl) *streamDecl {
 	return m.keeperOf(name)
 }
 
-// column returns the number, in the rows of a state, of a column, and its type.
-func (l *lookupDecl) column(name string) (int, expr.Type, bool) {
-	for i, k := range l.of.schema.Key {
-		if k.Name == name {
-			return i, l.of.keys[i], true
+// keyColumn is a column of the key of a state.
+type keyColumn struct {
+	name string
+	typ  expr.Type
+	// found is where it is in the state's rows, and given where in the keys of lookups; -1 where it follows from those before.
+	found, given int
+}
+
+// key lists the columns of the state's key: those of the window, of which its start tells the end, then the groups'.
+func (l *lookupDecl) key() []keyColumn {
+	var all []keyColumn
+	if w := l.of.window; w != nil && w.time != nil { // others are reported
+		for i, c := range w.time.Columns() {
+			k := keyColumn{name: c.Name, typ: expr.Time.NotNull(), found: i, given: i}
+			if i > 0 {
+				k.given = -1
+			}
+			all = append(all, k)
 		}
 	}
-	n := len(l.of.schema.Key)
+	led, given := len(all), min(len(all), 1)
+	groups := l.of.schema.Key[len(l.of.schema.Key)-len(l.of.keys):] // that of windows is put before them when the check is done
+	for i, c := range groups {
+		all = append(all, keyColumn{name: c.Name, typ: l.of.keys[i], found: led + i, given: given + i})
+	}
+	return all
+}
+
+// given are the columns of the key that a lookup has expressions for.
+func (l *lookupDecl) given() []keyColumn {
+	return slices.DeleteFunc(l.key(), func(k keyColumn) bool { return k.given < 0 })
+}
+
+// column returns the number, in the rows of a state, of a column, and its type.
+func (l *lookupDecl) column(name string) (int, expr.Type, bool) {
+	key := l.key()
+	for _, k := range key {
+		if k.name == name {
+			return k.found, k.typ, true
+		}
+	}
+	n := len(key)
 	for i, t := range l.of.table {
 		if t.name == name {
 			return n + i, t.typ, true
@@ -80,8 +115,8 @@ func (l *lookupDecl) column(name string) (int, expr.Type, bool) {
 
 func (l *lookupDecl) names() []string {
 	var all []string
-	for _, k := range l.of.schema.Key {
-		all = append(all, k.Name)
+	for _, k := range l.key() {
+		all = append(all, k.name)
 	}
 	for _, t := range l.of.table {
 		all = append(all, t.name)
@@ -127,31 +162,47 @@ func (c *checker) lookedUp(o *output) {
 	if l.of.sources == nil {
 		return // nothing leads there; why has been reported
 	}
-	if l.of.window != nil {
-		c.add(ref.at, "begin a stream at "+l.of.stream.name, "the rows of %s are those of windows, which can't be looked up", ref.text)
+	if l.of.window.keyed() {
+		c.add(ref.at, "begin a stream at "+l.of.stream.name, "the rows of %s can't be looked up: where its windows begin and end is up to the rows in them", ref.text)
 		return
 	}
-	if have, want := len(st.exprs), len(l.of.schema.Key); have != want {
+	given := l.given()
+	if have := len(st.exprs); have != len(given) {
 		at := st.at
 		if n := st.n.get("key"); n != nil {
 			at = n.keyAt
 		}
-		c.add(at, "", "the key of %s is %s, that of the lookup has length %d", ref.text, keyText(l.of.schema.Key), have)
+		c.add(at, "", "the key of %s is %s, that of the lookup has length %d", ref.text, keyText(given), have)
 		return
 	}
 	for _, s := range o.join.sides {
-		for i, want := range l.of.keys {
-			if have := s.keyTypes[i]; have.Kind != want.Kind && have.Kind != vec.Any && want.Kind != vec.Any {
-				c.add(st.exprs[i].n.place(0), "", "the key of %s is %s, this is %s", ref.text, typeText(want), typeText(have))
+		if l.of.window != nil && l.of.window.time.Slide != 0 {
+			s.window = l.of.window.time
+		}
+		for i, k := range given {
+			if have := s.keyTypes[i]; have.Kind != k.typ.Kind && have.Kind != vec.Any && k.typ.Kind != vec.Any {
+				c.add(st.exprs[i].n.place(0), "", "%s of %s is %s, this is %s", k.called(), ref.text, typeText(k.typ), typeText(have))
 			}
 		}
 	}
 	c.keepTimes(o)
 }
 
-func keyText(cols []state.Column) string {
-	if len(cols) == 0 {
+// called is what messages call a column of a key.
+func (k *keyColumn) called() string {
+	if k.name == "window_start" {
+		return "the start of the windows"
+	}
+	return "the key"
+}
+
+func keyText(key []keyColumn) string {
+	if len(key) == 0 {
 		return "empty, as it has a single row"
+	}
+	var cols []state.Column
+	for _, k := range key {
+		cols = append(cols, state.Column{Name: k.name, Type: k.typ.Kind.String()})
 	}
 	return columnsText(cols)
 }

@@ -98,6 +98,56 @@ streams:
 	enginetest.Deterministic(t, build, in...)
 }
 
+// TestLookupWindows looks rows of windows up by their starts: tumbling and sliding ones, days of a time zone, and windows by batch time. A lookup sees
+// what its own batch has made of them; a start at which no window begins, and null, find nothing.
+func TestLookupWindows(t *testing.T) {
+	build := parsed(t, fmt.Sprintf(lookupHead, "stop")+`
+streams:
+  p: {from: people, steps: [{aggregate: {n: count()}}]}
+  minutes:
+    from: orders
+    steps:
+      - window: {tumbling: 1m}
+      - group_by: [who]
+      - aggregate: {orders: count(), most: max(amount)}
+  slides:
+    from: orders
+    steps:
+      - window: {sliding: 1m, every: 20s}
+      - group_by: [who]
+      - aggregate: {orders: count()}
+  days:
+    from: orders
+    steps:
+      - window: {tumbling: 1d, zone: Europe/Berlin}
+      - aggregate: {orders: count()}
+  found:
+    from: orders
+    steps:
+      - set:
+          start: truncate(at, "1m")
+          slide: 'amount == 9 ? nil : truncate(at, "20s")'
+          day: timestamp("1969-12-31T23:00:00Z")
+      - lookup: {state: minutes, key: [start, who], as: m}
+      - lookup: {state: slides, key: [slide, who], as: s}
+      - lookup: {state: minutes, key: ['add(start, "1s")', who], as: none}
+      - lookup: {state: days, key: day, as: d}
+      - filter: none.orders == nil && m.window_start == start && m.who == who && (s.window_end == nil || s.window_end == add(slide, "1m"))
+      - set:
+          land: string(m.orders) + "/" + string(m.most) + "/" + string(s.orders ?? 0) + "/" + string(d.orders)
+      - group_by: [who, land]
+      - aggregate: {n: count()}
+`)
+	in := []enginetest.Input{
+		{"orders": {buys("ann", 1, 100), buys("ann", 3, 110), buys("bob", 2, 100)}},
+		{"orders": {buys("ann", 2, 119), buys("ann", 9, 121)}},
+	}
+	r := enginetest.Run(t, build(), in...)
+	wantRows[placed](t, r.At(1), "found", "ann 2/3/2/3 times 2", "bob 1/2/1/3")
+	wantRows[placed](t, r, "found", "ann 2/3/2/3 times 2", "bob 1/2/1/3", "ann 3/3/4/5", "ann 1/9/0/5")
+	enginetest.Deterministic(t, build, in...)
+}
+
 type seenBy struct {
 	Who  string
 	Land codec.Null[string]

@@ -78,6 +78,8 @@ type sourceDecl struct {
 	// header holds the columns of a CSV file that could be looked at.
 	header []string
 	load   bool // the other sources wait until it has been read
+	// arguments tells of those of a query: a row has them, and nothing else.
+	arguments bool
 }
 
 // staticDecl is a static table of `states`.
@@ -194,6 +196,9 @@ func (m *model) static(name string) *staticDecl {
 		if s.name == name {
 			return s
 		}
+	}
+	if m.outer != nil {
+		return m.outer.static(name)
 	}
 	return nil
 }

@@ -395,7 +395,7 @@ func (st *stepDecl) text(s *streamDecl) string {
 	switch st.op {
 	case "filter":
 		return "filter " + st.exprs[0].e.String()
-	case "set", "flat_map":
+	case "set", "flat_map", "answer":
 		for _, x := range st.exprs {
 			parts = append(parts, x.name+" = "+x.e.String())
 		}

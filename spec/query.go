@@ -25,7 +25,7 @@ func queryField() *field {
 			name: "args", kind: kindMap, keys: kindRef, def: "none", example: "args: {customer: string}", item: &field{kind: kindEnum, enum: typeNames, doc: "The argument's type."},
 			doc: "The arguments and their types. They are the fields of the row that the steps begin with; one that a call leaves out is null.",
 		},
-		{name: "steps", kind: kindList, item: stepField(), def: "none", doc: "What is done with the row of arguments, in this order: `lookup`, `filter`, `set`, `keep`, `drop`, `flat_map`, `distinct`, `group_by` with `batch_aggregate`."},
+		{name: "steps", kind: kindList, item: stepField(), def: "none", doc: "What is done with the row of arguments, in this order: `lookup`, `filter`, `set`, `keep`, `drop`, `flat_map`, `distinct`, `group_by` with `batch_aggregate`, `sort`, `limit`."},
 		{name: "answer", kind: kindMap, keys: kindField, item: &field{kind: kindExpr}, required: true, example: "answer:\n  country: c.country", doc: "The columns of the answer, which has a row for each that the steps leave."},
 	}}
 }
@@ -40,7 +40,7 @@ type queryDecl struct {
 }
 
 // answerable are the steps that a query may have: those that keep nothing and take no other rows.
-var answerable = []string{"lookup", "filter", "set", "keep", "drop", "flat_map", "distinct", "group_by", "batch_aggregate"}
+var answerable = []string{"lookup", "filter", "set", "keep", "drop", "flat_map", "distinct", "group_by", "batch_aggregate", "sort", "limit"}
 
 func (b *modeler) queries(n *node) {
 	if n == nil {
@@ -76,7 +76,7 @@ func (b *modeler) query(name string, n *node) *queryDecl {
 	if answer == nil {
 		return q
 	}
-	st := &stepDecl{op: "set", at: answer.keyAt, n: answer, label: name + " answer"}
+	st := &stepDecl{op: "answer", at: answer.keyAt, n: answer, label: name + " answer"}
 	for _, k := range answer.keys {
 		st.exprs = b.exprs(st.exprs, k, answer.values[k])
 	}
@@ -107,8 +107,8 @@ func (c *checker) checkQueries() {
 		q.c = &checker{
 			reporter: c.reporter, outer: c, query: q, statics: c.statics,
 			m: &model{
-				outer: c.m, name: c.m.name, statics: c.m.statics, streams: []*streamDecl{d.stream},
-				sources: []*sourceDecl{{name: d.name, at: d.at, decode: decodeDecl{kind: "json", types: d.args}}},
+				outer: c.m, name: c.m.name, streams: []*streamDecl{d.stream},
+				sources: []*sourceDecl{{name: d.name, at: d.at, arguments: true, decode: decodeDecl{kind: "json", types: d.args}}},
 			},
 		}
 		q.c.check()
@@ -195,6 +195,7 @@ func (q *queryCheck) plan() *plan.Query {
 		}
 	}
 	for _, st := range q.decl.stream.steps {
+		p.Sorted = q.c.m.sorts(st, p.Sorted)
 		if st.op != "lookup" {
 			continue
 		}
@@ -209,6 +210,21 @@ func (q *queryCheck) plan() *plan.Query {
 	slices.Sort(p.Tables)
 	p.States, p.Tables = slices.Compact(p.States), slices.Compact(p.Tables)
 	return p
+}
+
+// sorts tells whether rows come out of a step in an order that was asked for, as they do or don't go in.
+func (m *model) sorts(st *stepDecl, were bool) bool {
+	switch st.op {
+	case "sort":
+		return true
+	case "limit":
+		return were && st.n.get("per") == nil
+	case "lookup":
+		return were && m.looksIn(st) == nil
+	case "distinct", "batch_aggregate":
+		return false
+	}
+	return were
 }
 
 func (q *queryCheck) params() (all []state.Column) {
@@ -282,17 +298,13 @@ func (t *queryTask) End() error {
 	return t.task.End()
 }
 
-// newArguments returns the source of a query's arguments, which has their fields and nothing else.
-func newArguments(d *sourceDecl) *source {
-	s := &source{decl: d, root: &frame{byName: map[string]int{}}, time: -1, query: true}
-	for _, t := range d.decode.types {
-		s.root.cols[s.document(t.name)].check = true
-	}
-	return s
-}
-
 // asked tells whether a source's rows are those of a query.
-func (s *source) asked() bool { return s.query || s.out != nil && s.out.stream.query }
+func (s *source) asked() bool {
+	if s.out != nil {
+		return s.out.stream.query
+	}
+	return s.decl.arguments
+}
 
 // failedAnswer is the error of a call for a row that a step has failed on.
 func failedAnswer(step, cause string) error {

@@ -28,6 +28,11 @@ streams:
     steps:
       - window: {tumbling: 1h}
       - aggregate: {n: count()}
+  visits:
+    from: people
+    steps:
+      - window: {session: 1h}
+      - aggregate: {n: count()}
 `
 
 // TestQueriesArePlanned: queries are no part of what decides results, and are described.
@@ -98,6 +103,32 @@ func TestQueriesArePlanned(t *testing.T) {
 	}
 }
 
+// TestQueriesSort: what a plan says of the order of answers.
+func TestQueriesSort(t *testing.T) {
+	for steps, sorted := range map[string]bool{
+		"{filter: id != nil}": false,
+		"{sort: [id]}":        true,
+		"{sort: [id desc]}, {limit: 3}, {filter: id != nil}, {set: {x: id}}":          true,
+		"{sort: [id]}, {limit: {rows: 3, per: [id]}}":                                 false,
+		"{sort: [id]}, {lookup: {state: person, key: id, as: p}}":                     false,
+		"{lookup: {state: person, key: id, as: p}}, {sort: [id]}":                     true,
+		"{sort: [id]}, {distinct: [id]}":                                              false,
+		"{sort: [id]}, {group_by: [id]}, {batch_aggregate: {n: count()}}, {limit: 1}": false,
+	} { // order: each by itself
+		p, err := spec.Parse("p.yaml", []byte(queryHead+"queries: {q: {args: {id: string}, steps: ["+steps+"], answer: {id: id}}}\n"), spec.Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", steps, err)
+		}
+		pl, err := p.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pl.Queries[0].Sorted; got != sorted {
+			t.Errorf("[%s] is sorted: %t, want %t", steps, got, sorted)
+		}
+	}
+}
+
 func TestQueryMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		`{args: {id: string}, answer: {}}`:           "answer is empty",
@@ -107,7 +138,12 @@ func TestQueryMistakes(t *testing.T) {
 		`{args: {_key: string}, answer: {x: "1"}}`:   "an argument can't be called _key",
 		`{args: {id: text}, answer: {x: id}}`:        "text",
 		`{args: {id: string}, steps: [{lookup: {state: persons, key: id, as: p}}], answer: {x: id}}`:               "there is no state persons",
-		`{args: {id: string}, steps: [{lookup: {state: hours, key: id, as: h}}], answer: {x: id}}`:                 "the rows of hours are those of windows",
+		`{args: {id: string}, steps: [{lookup: {state: hours, key: id, as: h}}], answer: {x: id}}`:                 "the start of the windows of hours is a timestamp, this is a string",
+		`{args: {at: timestamp}, steps: [{lookup: {state: hours, key: [at, at], as: h}}], answer: {x: at}}`:        "the key of hours is [window_start timestamp], that of the lookup has length 2",
+		`{args: {at: timestamp}, steps: [{lookup: {state: visits, key: [at, at], as: h}}], answer: {x: at}}`:       "the rows of visits can't be looked up: where its windows begin and end is up to the rows in them",
+		`{args: {at: timestamp}, steps: [{lookup: {state: hours, key: at, as: h}}], answer: {x: h.window_end}}`:    "h.window_end",
+		`{args: {id: string}, steps: [{sort: [idd]}], answer: {x: id}}`:                                            "did you mean id?",
+		`{args: {id: string}, steps: [{repartition: global}], answer: {x: id}}`:                                    "there can be no repartition",
 		`{args: {id: int}, steps: [{lookup: {state: person, key: id, as: p}}], answer: {x: p.age}}`:                "the key of person is a string, this is an int",
 		`{args: {id: string}, steps: [{lookup: {state: person, key: id, as: p}}], answer: {x: p.agee}}`:            "p.agee",
 		`{args: {id: string}, steps: [{group_by: [id]}, {aggregate: {n: count()}}], answer: {x: n}}`:               "there can be no aggregate",

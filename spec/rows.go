@@ -224,8 +224,6 @@ type source struct {
 	time int  // the column of the event time; -1 if there is none
 	// parallel bounds how many of its tasks work at once; 0: nothing does.
 	parallel int
-	// query tells of the arguments of a query.
-	query bool
 
 	branches []*branch
 }
@@ -234,7 +232,9 @@ type source struct {
 func newSource(d *sourceDecl) *source {
 	s := &source{decl: d, root: &frame{byName: map[string]int{}}, time: -1}
 	for _, m := range meta {
-		s.property(m.name, m.typ)
+		if !d.arguments {
+			s.property(m.name, m.typ)
+		}
 	}
 	switch d.decode.kind {
 	case "string":
@@ -258,7 +258,7 @@ func newSource(d *sourceDecl) *source {
 				s.document(f.Name)
 			}
 		}
-		s.open = d.header == nil
+		s.open = d.header == nil && !d.arguments
 	}
 	return s
 }

@@ -42,6 +42,16 @@ type Expectation struct {
 	Outputs []string
 	// Error is a part of the error that the batch must stop the pipeline with; nil: it commits.
 	Error *Literal
+	// Calls are the queries that are asked once the batch has committed.
+	Calls []TestCall
+}
+
+// TestCall is a call of a query, and what must come of it.
+type TestCall struct {
+	Query  *Literal
+	Args   *Literal // fields with values; nil: none are given
+	Answer *Literal // a list of rows; nil: it must fail
+	Error  *Literal // a part of the error; nil: it must not fail
 }
 
 // ProblemAt reports what shows to be wrong with a literal of the test only when it is used; nil stands for the test as a whole.
@@ -72,6 +82,14 @@ func testsField() *field {
 					{name: "expect", kind: kindObject, doc: "What must be there once the batch has committed.", fields: []*field{
 						{name: "states", kind: kindMap, keys: kindName, doc: "For each state that counts the list of all its rows. Of a row the fields that are named count; those of the key must be.", item: rows("rows of", "The state's rows.", "")},
 						{name: "sinks", kind: kindMap, keys: kindName, doc: "For each sink that counts the list of all records that the batch has for it, in order. Of a record the fields that are named count; `_key` is its key. No target is contacted.", item: rows("records for", "The records.", "")},
+						{name: "queries", kind: kindList, doc: "Calls of queries over what the batch has left, and the answers to them.", item: &field{
+							name: "call", kind: kindObject, doc: "One call, made as over HTTP.", fields: []*field{
+								{name: "call", kind: kindValue, required: true, doc: "The query's name."},
+								{name: "args", kind: kindValue, def: "none", example: "args: {customer: ann}", doc: "The arguments with their values. One that is left out is null."},
+								rows("answer", "The list of all rows of the answer: in order, if the query sorts them, otherwise in any order. Of a row the fields that are named count.", "answer: [{country: Sweden, orders: 2}]"),
+								{name: "error", kind: kindValue, doc: "In place of an answer: a part of the error with which the call must fail."},
+							},
+						}},
 						rows("rejected", "The rows that the batch turns away, by source, partition and offset, with those of the fields `kind`, `source`, `partition`, `offset`, `step`, `cause`, `key`, `value` and `dead` (it became a dead letter) that count; of `step` and `cause` a part will do. Without this the batch may turn nothing away.", "rejected:\n  - {kind: late, source: views}"),
 						{name: "error", kind: kindValue, doc: "A part of the error with which this batch, the last one, must stop the pipeline."},
 					}},
@@ -219,6 +237,13 @@ func (r *reporter) testBatch(n *node, last bool) TestBatch {
 			b.Expect.Sinks[name] = rows
 		}
 	}
+	if calls := e.get("queries"); calls != nil {
+		for _, c := range calls.list {
+			if call, ok := r.testCall(c); ok {
+				b.Expect.Calls = append(b.Expect.Calls, call)
+			}
+		}
+	}
 	if rejected := e.get("rejected"); rejected != nil {
 		b.Expect.Rejected = rejected.literal
 		r.rowsOf(rejected.literal)
@@ -233,6 +258,35 @@ func (r *reporter) testBatch(n *node, last bool) TestBatch {
 		}
 	}
 	return b
+}
+
+// testCall reads a call of a query; ok is false where it can't be told what is meant.
+func (r *reporter) testCall(n *node) (call TestCall, ok bool) {
+	literal := func(name string) *Literal {
+		if c := n.get(name); c != nil {
+			return c.literal
+		}
+		return nil
+	}
+	call = TestCall{Query: literal("call"), Args: literal("args"), Answer: literal("answer"), Error: literal("error")}
+	switch {
+	case call.Query == nil: // reported
+		return call, false
+	case call.Query.Kind != LiteralText:
+		r.add(call.Query.at, "", "call is the name of a query, not %s", call.Query.Kind)
+		return call, false
+	case call.Args != nil && call.Args.Kind != LiteralMap:
+		r.add(call.Args.at, "", "arguments are fields with values, not %s", call.Args.Kind)
+		return call, false
+	case (call.Answer == nil) == (call.Error == nil):
+		r.add(call.Query.keyAt, "", "a call has either an answer or an error")
+		return call, false
+	case call.Error != nil && (call.Error.Kind != LiteralText || call.Error.Text == ""):
+		r.add(call.Error.at, "", "error is a part of the error's text, not %s", call.Error.Kind)
+	case call.Answer != nil:
+		r.rowsOf(call.Answer)
+	}
+	return call, true
 }
 
 // listOf takes a list, or reports that it is none.

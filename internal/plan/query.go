@@ -15,6 +15,8 @@ type Query struct {
 	Columns []state.Column // of the answer's rows
 	States  []string       // that it reads, by name
 	Tables  []string       // static ones that it looks up, by name
+	// Sorted tells that the rows of the answer come in an order that the query asks for.
+	Sorted bool
 	// Decode makes arguments of a JSON object that has the Params as fields.
 	Decode func(text []byte) (any, error)
 	// NewTask makes the task of the first stage. Its Process isn't called: End sends the arguments through the chain. What comes to

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/emitter"
+	"github.com/tridentd/tridentd/internal/exec"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/rerun"
 	"github.com/tridentd/tridentd/pebblestate"
@@ -54,7 +56,10 @@ func newRun(p *spec.Pipeline, test *spec.Test) (*run, error) {
 	if r.script, err = r.newScript(); err != nil {
 		return nil, err
 	}
-	return r, r.checkStates()
+	if err := r.checkStates(); err != nil {
+		return nil, err
+	}
+	return r, r.checkCalls()
 }
 
 // newScript writes the test's records.
@@ -141,6 +146,7 @@ func (r *run) run(ctx context.Context, out *Outcome) (err error) {
 		return err
 	}
 	var snaps []*pebblestate.Snapshot
+	var clocks []time.Time
 	defer func() {
 		for _, s := range snaps {
 			if cerr := s.Close(); err == nil {
@@ -158,7 +164,7 @@ func (r *run) run(ctx context.Context, out *Outcome) (err error) {
 			snapErr = err
 			return
 		}
-		snaps = append(snaps, snap)
+		snaps, clocks = append(snaps, snap), append(clocks, e.Time)
 		out.Records += e.Counts.Read
 	}})
 	if snapErr != nil {
@@ -168,9 +174,14 @@ func (r *run) run(ctx context.Context, out *Outcome) (err error) {
 		return cause
 	}
 	out.Batches = len(snaps)
+	answers := exec.NewAnswers(pl)
 	for i, snap := range snaps {
 		failures, err := r.compare(ctx, batch.Txid(i+1), snap)
 		if err != nil {
+			return err
+		}
+		out.Failures = append(out.Failures, failures...)
+		if failures, err = r.ask(ctx, answers, snap, clocks[i]); err != nil {
 			return err
 		}
 		out.Failures = append(out.Failures, failures...)

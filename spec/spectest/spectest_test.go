@@ -327,6 +327,101 @@ tests:
 	}
 }
 
+const asked = orders + `queries:
+  hours:
+    args: {at: timestamp, names: string, factor: decimal}
+    steps:
+      - flat_map:
+          name: split(names, ",")
+      - lookup: {state: hourly, key: ['truncate(at, "1h")', name], as: h, kind: inner}
+    answer: {name: name, n: h.n, revenue: h.revenue * factor, from: h.window_start}
+  ranked:
+    args: {names: string}
+    steps:
+      - flat_map:
+          name: split(names, ",")
+      - lookup: {state: hourly, key: ['timestamp("2026-01-01T00:00:00Z")', name], as: h}
+      - lookup: {state: countries, key: name, as: c}
+      - set: {land: c.name, n: h.n ?? 0}
+      - sort: [n desc, name]
+      - limit: 2
+    answer: {name: name, n: n, land: land}
+  odd:
+    args: {id: string}
+    answer: {n: int(id)}
+tests:
+  - name: questions
+    tables: {countries: [{code: de, name: Germany}, {code: Germany, name: itself}]}
+    batches:
+      - records:
+          orders:
+            - {id: a, country: de, amount: 1.50, at: "2026-01-01T00:10:00Z"}
+            - {id: b, country: fr, amount: 2, at: "2026-01-01T00:20:00Z"}
+        expect:
+          queries:
+            - {call: hours, args: {at: "2026-01-01T00:59:00Z", names: "Germany,unknown,Germany,nobody", factor: 2}, answer: [{n: 1}, {name: unknown}, {name: Germany, revenue: 3, from: "2026-01-01T00:00:00Z"}]}
+            - {call: hours, args: {at: "2026-01-01T01:00:00Z", names: Germany}, answer: []}
+            - {call: odd, args: {id: x}, error: is no integer}
+            - {call: odd, args: {idd: x}, error: did you mean id?}
+      - records:
+          orders: [{id: b, country: fr, amount: 2, at: "2026-01-01T00:20:00Z"}]
+        expect:
+          queries:
+            - call: ranked
+              args: {names: "nobody,Germany,unknown"}
+              answer: [{name: unknown, n: 2, land: null}, {name: Germany, n: 1, land: itself}]
+`
+
+// TestQueries asks queries of what batches have left, of windows too, and breaks each expectation in turn.
+func TestQueries(t *testing.T) {
+	pipeline := strings.Replace(strings.Replace(asked, "k: string(_key)", "k: id", 1), "day: date(_timestamp)", "day: id", 1)
+	for _, tc := range []struct{ from, to, want string }{
+		{"", "", ""},
+		{"{n: 1}, {name: unknown}", "{n: 2}, {name: unknown}", "-          2\n"},
+		{"revenue: 3,", "revenue: 4,", "after batch 1 the answer of query hours isn't as expected"},
+		{"{name: unknown}, ", "", "+ "},
+		{"answer: []}", "answer: [{n: 1}]}", "- 1"},
+		{"error: is no integer", "error: is no number", `after batch 1 query odd failed, but not with "is no number"`},
+		{"args: {id: x}, error", "args: {id: 12}, error", "is no integer"},
+		{"args: {id: x}, error", `args: {id: "12"}, error`, "after batch 1 query odd was answered"},
+		{"{idd: x}, error: did you mean id?", "{idd: x}, answer: []", "query odd failed: "},
+		{"{name: unknown, n: 2, land: null}, {name: Germany, n: 1, land: itself}", "{name: Germany, n: 1, land: itself}, {name: unknown, n: 2, land: null}", "after batch 2 the answer of query ranked"},
+		{"land: itself", "land: other", "- Germany  1  other"},
+	} {
+		changed := strings.Replace(pipeline, tc.from, tc.to, 1)
+		if tc.from != "" && changed == pipeline {
+			t.Fatalf("%q is not in the test", tc.from)
+		}
+		p, tests, err := load(t, "o.yaml", map[string]string{"o.yaml": changed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := spectest.RunTest(t.Context(), p, tests[0], spectest.Options{Deterministic: tc.from == ""})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(out.Failures, "\n"); tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
+			t.Errorf("with %q: %q lacks %q", tc.to, got, tc.want)
+		}
+	}
+	for from, c := range map[string]struct{ to, want string }{
+		"call: hours, args":    {"call: hour, args", `no query "hour"; there is hours, odd, ranked; did you mean hours?`},
+		"[{n: 1}, ":            {"[{m: 1}, ", "query hours has no column m"},
+		"args: {id: x}, error": {"args: 3, error", "arguments are fields with values, not a number"},
+		", answer: []}":        {"}", "a call has either an answer or an error"},
+		"error: is no integer": {"error: 3", "error is a part of the error's text, not a number"},
+		"call: odd, args":      {"call: 3, args", "call is the name of a query, not a number"},
+	} { // order: each by itself
+		p, tests, err := load(t, "o.yaml", map[string]string{"o.yaml": strings.Replace(pipeline, from, c.to, 1)})
+		if err == nil {
+			_, err = spectest.RunTest(t.Context(), p, tests[0], spectest.Options{})
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("with %q: %v lacks %q", c.to, err, c.want)
+		}
+	}
+}
+
 // TestNumbersAreJSON: what is a number in a file of records is the same number in a test; what stands in quotes, or is none to JSON, is a text.
 func TestNumbersAreJSON(t *testing.T) {
 	const pipeline = `pipeline: kinds
