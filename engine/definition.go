@@ -65,13 +65,15 @@ func (p *Pipeline) define(t *trail, name string, last ...string) {
 // definition describes the pipeline by its parts.
 func (p *Pipeline) definition() *plan.Definition {
 	d := &plan.Definition{States: p.defined, Tables: p.tables}
-	policy := map[plan.OnBad]string{plan.Stop: "stop", plan.Skip: "skip"}[p.onBad]
 	for _, s := range p.sources {
 		part := plan.Part{Name: s.plan.ID, Settings: []plan.Setting{
 			{Name: "input", Value: s.desc, Items: s.inputs},
 			{Name: "decode", Value: s.decode},
-			{Name: "on_bad_record", Value: policy, Policy: true},
+			{Name: "on_bad_record", Value: p.onBad.String(), Policy: true},
 		}}
+		if p.dead != nil {
+			part.Settings = append(part.Settings, plan.Setting{Name: "dead_letters", Value: p.dead.limit.Definition(), Policy: true})
+		}
 		if t := s.plan.Time; t != nil {
 			part.Settings = append(part.Settings,
 				plan.Setting{Name: "time", Value: "a function"},

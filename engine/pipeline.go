@@ -42,6 +42,8 @@ type Pipeline struct {
 	defined    []plan.StateDefinition
 	tables     []plan.Part
 	onBad      plan.OnBad
+	policySet  bool
+	dead       *deadDef // nil: there are no dead letters
 	limits     plan.Limits
 	ledger     plan.Ledger
 	memory     int64
@@ -70,11 +72,14 @@ type Policy = plan.OnBad
 const (
 	Stop Policy = plan.Stop // the pipeline stops with the record's place and the cause; the default
 	Skip Policy = plan.Skip // the record goes to the state _rejected, in the same commit
+	// DeadLetter sends the record to the target that the option DeadLetters names.
+	DeadLetter Policy = plan.DeadLetter
 )
 
-// OnBadRecord sets the policy for bad records, and for bad rows behind a BatchAggregate. The default is Stop.
+// OnBadRecord sets the policy for bad records, and for bad rows behind a BatchAggregate. The default is Stop, or DeadLetter with the
+// option DeadLetters.
 func OnBadRecord(policy Policy) PipelineOption {
-	return func(p *Pipeline) { p.onBad = policy }
+	return func(p *Pipeline) { p.onBad, p.policySet = policy, true }
 }
 
 // Batching bounds batches. Zero fields keep their defaults.
@@ -221,6 +226,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 	if len(p.exchanges) == 0 && len(p.persists) == 0 && len(p.sinks) == 0 {
 		errs = append(errs, batch.NewError(batch.Permanent, batch.CodeConfiguration, "", errors.New("the pipeline keeps nothing and sends nothing on"), "end a stream in Aggregate, PartitionPersist or To"))
 	}
+	errs = append(errs, p.checkDead()...)
 	if err := checkMirrored(p.sources); err != nil {
 		errs = append(errs, err)
 	}
@@ -247,6 +253,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 		s.plan.OnBad = p.onBad
 		pl.Sources = append(pl.Sources, s.plan)
 	}
+	p.planDead(pl)
 	slices.SortFunc(p.sinks, func(a, b *sinkDef) int { return strings.Compare(a.plan.Name, b.plan.Name) })
 	for i, s := range p.sinks {
 		s.index = i

@@ -81,6 +81,9 @@ func From[T any](p *Pipeline, id string, src emitter.Source, dec codec.Decoder[T
 			return ss.Survey(ctx, id, framing, env, q)
 		}
 	}
+	if rs, ok := src.(emitter.Resending); ok {
+		def.plan.Resend = rs.Resend
+	}
 	if ch, ok := src.(doctor.Checker); ok {
 		def.plan.Check = ch.Check
 	}

@@ -24,6 +24,8 @@ type connector struct {
 	survey func(ctx context.Context, id string, env emitter.Env, q emitter.SurveyQuery) ([]emitter.Survey, error)
 	// check asks the source's servers how they are; nil: it has none.
 	check func(ctx context.Context, env doctor.Env) []doctor.Finding
+	// resend sends records to the source's topics; nil: nothing can be sent there.
+	resend func(ctx context.Context, env emitter.Env, records []emitter.Resent) (int, error)
 	// exporter makes what writes the source's offsets to a group on purpose; nil: nothing can.
 	exporter func(id, group string, env emitter.Env) (txstate.Mirror, error)
 	// mirror makes what shows the source's committed offsets; nil: nothing does. mirrored names what that writes.
@@ -135,6 +137,9 @@ func (c *checker) connectKafka(d *sourceDecl) connector {
 		},
 		check: func(ctx context.Context, env doctor.Env) []doctor.Finding {
 			return connect.Check(ctx, cfg, !unmirrored, env)
+		},
+		resend: func(ctx context.Context, env emitter.Env, records []emitter.Resent) (int, error) {
+			return connect.Resend(ctx, cfg, env, records)
 		},
 		exporter: func(id, group string, env emitter.Env) (txstate.Mirror, error) {
 			return connect.NewExporter(cfg, c.m.name, id, group, env)

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"context"
 	"slices"
 
 	"github.com/tridentd/tridentd/internal/plan"
@@ -84,6 +85,10 @@ func (p *Pipeline) planDead(pl *plan.Plan) {
 		l.Record(r)
 		return nil
 	}}
+	pl.Dead.Read = func(ctx context.Context, env plan.Env, yield func(*deadletter.Letter) error) error {
+		env.Dir = p.dir
+		return p.c.dead.letters(ctx, p.name, env, yield)
+	}
 	if d.target.connector == "file" {
 		pl.Dead.Encode = func(l *deadletter.Letter, r *sink.Record) error {
 			r.Value = l.AppendJSON(nil)

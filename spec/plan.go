@@ -76,6 +76,7 @@ func (p *Pipeline) Plan() (*plan.Plan, error) {
 			Mirrored:  con.mirrored,
 			LoadFirst: s.decl.load,
 			Parallel:  s.parallel,
+			Resend:    con.resend,
 		}
 		if con.mirror != nil {
 			src.Mirror = func(env plan.Env) (txstate.Mirror, error) { return con.mirror(s.decl.name, env) }

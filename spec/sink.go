@@ -17,6 +17,7 @@ import (
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
 	"github.com/tridentd/tridentd/sink"
+	"github.com/tridentd/tridentd/sink/deadletter"
 	"github.com/tridentd/tridentd/sink/filesink"
 	"github.com/tridentd/tridentd/sink/kafkasink"
 )
@@ -122,6 +123,7 @@ type targetDecl struct {
 	describe string
 	check    func(ctx context.Context, env doctor.Env) []doctor.Finding // nil: it can't be checked
 	open     func(pipeline, name string, env plan.Env) (sink.Sink, error)
+	letters  func(ctx context.Context, pipeline string, env plan.Env, yield func(*deadletter.Letter) error) error
 }
 
 // sinkTarget checks a sink's settings.
@@ -132,14 +134,17 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 		return c.tableTarget(s)
 	case "file":
 		dir := n.get("dir").str()
-		return targetDecl{describe: "files", open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
+		read := func(ctx context.Context, pipeline string, env plan.Env, yield func(*deadletter.Letter) error) error {
+			return filesink.DeadLetters(dir).ReadLetters(ctx, env, pipeline, yield)
+		}
+		return targetDecl{describe: "files", letters: read, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
 			at := dir
 			if !filepath.IsAbs(at) {
 				at = filepath.Join(env.Dir, at)
 			}
 			cfg := filesink.Config{Pipeline: pipeline, Sink: name, Dir: at, Logger: env.Logger}
 			if s.from == nil {
-				cfg.Name = pipeline + "." + name // pipelines may share the folder of their dead letters
+				cfg.Name = filesink.SharedName(pipeline, name)
 			}
 			k, err := filesink.New(cfg)
 			if err != nil {
@@ -179,7 +184,10 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 		check := func(ctx context.Context, _ doctor.Env) []doctor.Finding {
 			return connect.CheckSink(ctx, cluster, cfg, c.m.name, s.name)
 		}
-		return targetDecl{describe: "kafka topic " + cfg.Topic, check: check, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
+		read := func(ctx context.Context, pipeline string, env plan.Env, yield func(*deadletter.Letter) error) error {
+			return connect.ReadLetters(ctx, cluster, cfg.Topic, env, pipeline, yield)
+		}
+		return targetDecl{describe: "kafka topic " + cfg.Topic, check: check, letters: read, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
 			return connect.NewSink(cluster, cfg, pipeline, name, env)
 		}}
 	}

@@ -164,6 +164,8 @@ type Source struct {
 	Exporter func(env Env, place string) (txstate.Mirror, error)
 	// Survey asks the source's servers without opening it; nil: it can't be asked.
 	Survey func(ctx context.Context, env Env, q emitter.SurveyQuery) ([]emitter.Survey, error)
+	// Resend sends records to the source's topics: see emitter.Resending; nil: nothing can be sent there.
+	Resend func(ctx context.Context, env Env, records []emitter.Resent) (int, error)
 	// Check asks the source's servers how they are; nil: it can't be checked.
 	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
 }
@@ -412,8 +414,8 @@ type Sink struct {
 type DeadLetters struct {
 	// Encode makes the target's record of a letter; r comes empty. It is a pure function.
 	Encode func(l *deadletter.Letter, r *sink.Record) error
-	// Read passes on what the target holds of the pipeline named, in the order in which it lies there; nil: it can't be read.
-	Read  func(ctx context.Context, env Env, pipeline string, yield func(*deadletter.Letter) error) error
+	// Read passes on what the target holds of the pipeline, in the order in which it lies there; nil: it can't be read.
+	Read  func(ctx context.Context, env Env, yield func(*deadletter.Letter) error) error
 	Limit DeadLimit
 }
 
