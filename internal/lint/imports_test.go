@@ -101,7 +101,7 @@ var table = map[string]rule{
 	"internal/exec":     {ours: []string{"internal/plan", "internal/change", "internal/query", "emitter", "state", "sink", "sink/deadletter", "agg", "codec", "txstate", "pebblestate"}, clients: []string{hclog, xxhash, xsync}},
 	"internal/change":   {ours: []string{"internal/plan", "state"}},
 	"internal/windowop": {ours: []string{"internal/plan", "state", "txstate"}},
-	"internal/model":    {clients: []string{xxhash, rapid, pebble + "/vfs"}, ours: []string{"agg", "codec", "emitter", "engine", "window", "txstate", "pebblestate", "internal/exec", "internal/plan", "internal/query", "internal/rerun"}},
+	"internal/model":    {clients: []string{xxhash, rapid, pebble + "/vfs"}, ours: []string{"agg", "codec", "emitter", "engine", "sink", "window", "txstate", "pebblestate", "internal/exec", "internal/plan", "internal/query", "internal/rerun"}},
 	"internal/query":    {ours: []string{"state", "txstate", "agg", "pebblestate"}},
 	"engine": {
 		ours: []string{

@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -10,11 +11,13 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/agg"
+	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/codec"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/engine"
 	"github.com/tridentd/tridentd/internal/model"
 	"github.com/tridentd/tridentd/pebblestate"
+	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/window"
 )
 
@@ -48,6 +51,8 @@ type kit struct {
 	partial   func(s stream) stream
 	query     func(s stream, st *states, key func(row) string) stream
 	window    func(s stream, st *states, key func(row) engine.Windowed[string]) stream
+	keepAll   func(s stream, name string)
+	readAll   func(ctx context.Context, snap *pebblestate.Snapshot, name string) (map[string]string, error)
 	read      func(ctx context.Context, snap *pebblestate.Snapshot, name string, w model.Window) (map[string]string, error)
 }
 
@@ -89,6 +94,10 @@ func kitOf[R any](a agg.Aggregation[row], values func(R) []int64) kit {
 		query: func(s stream, st *states, key func(row) string) stream { return engine.StateQuery(s, st, key, found) },
 		window: func(s stream, st *states, key func(row) engine.Windowed[string]) stream {
 			return engine.WindowQuery(s, st, key, found)
+		},
+		keepAll: func(s stream, name string) { engine.AggregateAll(s, name, a) },
+		readAll: func(ctx context.Context, snap *pebblestate.Snapshot, name string) (map[string]string, error) {
+			return readRows(ctx, snap, name, func(bool) string { return model.KeyText(model.Window{}, "all", 0, 0) }, values)
 		},
 		read: func(ctx context.Context, snap *pebblestate.Snapshot, name string, w model.Window) (map[string]string, error) {
 			switch w.Shape {
@@ -179,23 +188,116 @@ type builder struct {
 	groups  map[int]group
 	states  map[int]*states
 	rows    map[int]engine.Table[string, row]
+	static  map[int]engine.Table[string, row]
 	failing *atomic.Int64 // how often functions still fail in passing
+	outer   *builder      // of a query: that of the pipeline
+	answer  stream        // of a query
 }
 
-func build(p *model.Pipeline, failing int64) *engine.Pipeline {
+type queries = []*engine.QueryStream[row, row]
+
+func build(p *model.Pipeline, failing int64) (*engine.Pipeline, queries) {
 	policy := engine.Stop
 	if p.Skip {
 		policy = engine.Skip
 	}
 	b := &builder{
 		p: p, out: engine.New("model", engine.OnBadRecord(policy)), streams: map[int]stream{}, groups: map[int]group{}, states: map[int]*states{},
-		rows: map[int]engine.Table[string, row]{}, failing: &atomic.Int64{},
+		rows: map[int]engine.Table[string, row]{}, static: map[int]engine.Table[string, row]{}, failing: &atomic.Int64{},
 	}
 	b.failing.Store(failing)
 	for i := range p.Nodes {
 		b.add(i, &p.Nodes[i])
 	}
-	return b.out
+	var all queries
+	for i := range p.Queries {
+		all = append(all, engine.Query(b.out, model.QueryName(i), func(args stream) stream {
+			q := &builder{p: &model.Pipeline{Nodes: p.Queries[i].Nodes}, streams: map[int]stream{0: args}, outer: b}
+			for k := range q.p.Nodes {
+				if k > 0 {
+					q.add(k, &q.p.Nodes[k])
+				}
+			}
+			return q.answer
+		}))
+	}
+	return b.out, all
+}
+
+// keeps is the builder that has what a node keeps.
+func (b *builder) keeps() *builder {
+	if b.outer != nil {
+		return b.outer
+	}
+	return b
+}
+
+// nowhereElse is a target whose records the test takes.
+type nowhereElse struct {
+	nowhere
+	f int
+}
+
+func (s nowhereElse) Encode(r row, out *sink.Record) error {
+	if s.f%2 == 1 && model.Fails(s.f, r) {
+		return errors.New("no")
+	}
+	var err error
+	out.Key = []byte(r.K)
+	out.Value, err = json.Marshal(r)
+	return err
+}
+
+func (nowhereElse) Open(string, string, emitter.Env) (sink.Sink, error) {
+	return nil, errors.New("the test takes the records")
+}
+
+// pass adds an operator that changes nothing.
+func pass(s stream, f int) stream {
+	switch f {
+	case 0:
+		return s.Peek(func(*engine.Batch, row) {})
+	case 1:
+		return s.IdentityPartition()
+	case 2:
+		return engine.Apply(s.Apply(func(s stream) stream { return s }), func(s stream) stream { return engine.Map(s, func(r row) row { return r }) })
+	}
+	return s.Parallelism(1)
+}
+
+func extreme(s stream, f int) stream {
+	by := func(r row) int64 { return r.N }
+	order := func(a, b row) int {
+		switch {
+		case model.Before(f, a, b):
+			return -1
+		case model.Before(f, b, a):
+			return 1
+		}
+		return 0
+	}
+	switch f {
+	case 0:
+		return s.BatchMin(order)
+	case 1:
+		return s.BatchMax(order)
+	case 2:
+		return engine.BatchMinBy(s, by)
+	}
+	return engine.BatchMaxBy(s, by)
+}
+
+// tableText is a static table's records.
+func tableText(f int) []batch.Record {
+	var all []batch.Record
+	for _, r := range model.TableRows(f) {
+		b, err := json.Marshal(r)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, batch.Record{Value: b})
+	}
+	return all
 }
 
 func viewOf(b *engine.Batch) model.View {
@@ -230,6 +332,16 @@ func (b *builder) add(i int, n *model.Node) {
 		}
 		put(engine.Each(s, func(b *engine.Batch, r row, emit func(row)) { emit(model.MapRow(n.F, viewOf(b), r)) }).Name(name))
 	case model.TryMap:
+		if n.F >= 2 {
+			put(engine.Process(s, func(_ *engine.Batch, r row, emit func(row)) error {
+				if model.Fails(n.F, r) {
+					return errors.New("no")
+				}
+				emit(model.MapRow(n.F%2, model.View{}, r))
+				return nil
+			}).Name(name))
+			return
+		}
 		put(engine.TryMap(s, func(_ *engine.Batch, r row) (row, error) {
 			if model.Fails(n.F, r) {
 				return r, errors.New("no")
@@ -252,6 +364,32 @@ func (b *builder) add(i int, n *model.Node) {
 		}).Name(name))
 	case model.Filter:
 		put(s.Filter(func(r row) bool { return model.Keep(n.F, r) }).Name(name))
+	case model.TryFilter:
+		put(s.TryFilter(func(_ *engine.Batch, r row) (bool, error) {
+			if model.Fails(n.F, r) {
+				return true, errors.New("no")
+			}
+			return model.Keep(n.F, r), nil
+		}).Name(name))
+	case model.Pass:
+		put(pass(s, n.F))
+	case model.Extreme:
+		put(extreme(s, n.F).Name(name))
+	case model.Sink:
+		engine.To(s, name, nowhereElse{f: n.F})
+	case model.Static:
+		b.static[i] = engine.Static(b.out, name, nowhere{}, codec.JSON[row](), func(r row) string { return r.K })
+	case model.StaticLookup:
+		put(engine.Lookup(s, b.keeps().static[n.Of], key, func(r row, found *row) row {
+			if found == nil {
+				return model.Found(r, nil)
+			}
+			return model.Found(r, tableRow(*found))
+		}).Name(name))
+	case model.KeepAll:
+		kit.keepAll(s, name)
+	case model.Answer:
+		b.answer = s
 	case model.FlatMap:
 		put(engine.FlatMap(s, func(r row) []row { return model.Spread(n.F, r) }).Name(name))
 	case model.Merge:
@@ -397,6 +535,13 @@ func (b *builder) keep(i int, n *model.Node, s stream) {
 	key := func(r row) string { return model.KeyOf(n.Key, r) }
 	count := func(rows []row, st *engine.KV[string, kept], emit func(row)) error {
 		for _, r := range rows {
+			if model.Forgets(r) {
+				if err := st.Delete(r.K); err != nil {
+					return err
+				}
+				emit(row{K: r.K, At: r.At})
+				continue
+			}
 			v, _, err := st.Get(r.K)
 			if err != nil {
 				return err
@@ -447,7 +592,7 @@ func (b *builder) keep(i int, n *model.Node, s stream) {
 		}), name)
 		expires(b.rows[i], n.TTL)
 	case model.Lookup:
-		if table, ok := b.rows[n.Of]; ok {
+		if table, ok := b.keeps().rows[n.Of]; ok {
 			b.streams[i] = engine.Lookup(s, table, key, func(r row, found *row) row {
 				if found == nil {
 					return model.Found(r, nil)
@@ -456,7 +601,7 @@ func (b *builder) keep(i int, n *model.Node, s stream) {
 			}).Name(name)
 			return
 		}
-		table := engine.RowsOf[string, kept](b.out, model.Name(n.Of))
+		table := engine.RowsOf[string, kept](b.keeps().out, model.Name(n.Of))
 		b.streams[i] = engine.Lookup(s, table, key, func(r row, found *kept) row {
 			if found == nil {
 				return model.Found(r, nil)
@@ -464,10 +609,10 @@ func (b *builder) keep(i int, n *model.Node, s stream) {
 			return model.Found(r, persisted(*found))
 		}).Name(name)
 	case model.StateQuery:
-		b.streams[i] = kits[b.p.Nodes[n.Of].Agg].query(s, b.states[n.Of], key).Name(name)
+		b.streams[i] = kits[b.keeps().p.Nodes[n.Of].Agg].query(s, b.keeps().states[n.Of], key).Name(name)
 	case model.WindowQuery:
-		w := b.p.Nodes[n.Of].Window
-		b.streams[i] = kits[b.p.Nodes[n.Of].Agg].window(s, b.states[n.Of], func(r row) engine.Windowed[string] {
+		w := b.keeps().p.Nodes[n.Of].Window
+		b.streams[i] = kits[b.keeps().p.Nodes[n.Of].Agg].window(s, b.keeps().states[n.Of], func(r row) engine.Windowed[string] {
 			return engine.At(time.Unix(model.WindowAsked(w, r), 0), key(r))
 		}).Name(name)
 	default:
@@ -498,6 +643,8 @@ func read(ctx context.Context, snap *pebblestate.Snapshot, i int, n *model.Node)
 	name := model.Name(i)
 	quoted := func(k string) string { return model.KeyText(model.Window{}, k, 0, 0) }
 	switch n.Op {
+	case model.KeepAll:
+		return kits[n.Agg].readAll(ctx, snap, name)
 	case model.Aggregate:
 		return kits[n.Agg].read(ctx, snap, name, n.Window)
 	case model.Persist, model.PersistEmit:

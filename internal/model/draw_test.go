@@ -12,6 +12,7 @@ import (
 type sample struct {
 	p       *model.Pipeline
 	batches []model.Batch
+	args    []model.Row // that queries are asked with
 }
 
 // drawing draws a pipeline, node by node.
@@ -24,6 +25,7 @@ type drawing struct {
 	late  map[int]bool // states whose late values have a stream
 	parts map[int]int  // of sources
 	days  bool         // a unit of time is hours, not seconds
+	outer *drawing     // of a query: that of the pipeline
 }
 
 const maxRows = 400 // in a batch, at most: joins multiply
@@ -36,6 +38,9 @@ func drawSample(t *rapid.T) *sample {
 	for range rapid.IntRange(1, 2).Draw(t, "sources") {
 		d.source()
 	}
+	if rapid.Bool().Draw(t, "static table") {
+		d.p.Nodes = append(d.p.Nodes, model.Node{Op: model.Static, F: rapid.IntRange(0, model.Functions-1).Draw(t, "rows")})
+	}
 	for range rapid.IntRange(1, 9).Draw(t, "nodes") {
 		d.node()
 	}
@@ -45,7 +50,39 @@ func drawSample(t *rapid.T) *sample {
 			d.p.Nodes = append(d.p.Nodes, model.Node{Op: model.Watch, In: []int{i}})
 		}
 	}
-	return &sample{d.p, d.batches()}
+	s := &sample{p: d.p, batches: d.batches()}
+	for range rapid.IntRange(0, 2).Draw(t, "queries") {
+		d.query()
+	}
+	for range 3 {
+		s.args = append(s.args, d.record(s.around()).Row)
+	}
+	return s
+}
+
+// around is a time near those of the records.
+func (s *sample) around() int64 {
+	for _, b := range s.batches {
+		for i := range s.p.Nodes {
+			for _, records := range b.Records[i] {
+				if len(records) > 0 {
+					return records[0].At
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// query draws a query stream over what the pipeline keeps.
+func (d *drawing) query() {
+	in := &drawing{t: d.t, p: &model.Pipeline{Nodes: []model.Node{{Op: model.Args}}}, timed: map[int]bool{}, rows: map[int]float64{0: 1}, late: map[int]bool{}, outer: d, days: d.days}
+	for range rapid.IntRange(1, 5).Draw(d.t, "nodes of a query") {
+		in.node()
+	}
+	streams := in.streams()
+	in.p.Nodes = append(in.p.Nodes, model.Node{Op: model.Answer, In: []int{streams[len(streams)-1]}})
+	d.p.Queries = append(d.p.Queries, model.Query{Nodes: in.p.Nodes})
 }
 
 func (d *drawing) source() {
@@ -81,6 +118,9 @@ func (d *drawing) streams() []int {
 // states lists the nodes that may be referred to by an operator.
 func (d *drawing) states(op model.Op) []int {
 	var all []int
+	if d.outer != nil {
+		return d.outer.states(op)
+	}
 	for i := range d.p.Nodes {
 		n := &d.p.Nodes[i]
 		var fits bool
@@ -97,6 +137,8 @@ func (d *drawing) states(op model.Op) []int {
 			fits = n.Op == model.Aggregate && n.Window.Shape == model.NoWindow
 		case model.WindowQuery:
 			fits = n.Op == model.Aggregate && n.Window.ByTime()
+		case model.StaticLookup:
+			fits = n.Op == model.Static
 		default:
 		}
 		if fits {
@@ -116,17 +158,30 @@ var drawn = func() []model.Op {
 		all = append(all, model.Aggregate)
 	}
 	for range 3 {
-		all = append(all, model.JoinWithin, model.Updates, model.Closed, model.Late, model.Lookup, model.StateQuery, model.WindowQuery)
+		all = append(all, model.JoinWithin, model.Updates, model.Closed, model.Late, model.Lookup, model.StateQuery, model.WindowQuery, model.StaticLookup)
 	}
 	return all
 }()
+
+// answers tells whether a query may have an operator: such as keep nothing and wait for nothing.
+func answers(op model.Op) bool {
+	switch op {
+	case model.Map, model.TryMap, model.PanicMap, model.Filter, model.TryFilter, model.FlatMap, model.Merge, model.Pass, model.Extreme, model.BatchAggregate,
+		model.AggregateAll, model.PartitionAgg, model.InnerJoin, model.LeftJoin, model.RightJoin, model.FullJoin, model.AntiJoin, model.MultiJoin,
+		model.MultiReduce, model.Shuffle, model.PartitionBy, model.Partition, model.Broadcast, model.Global, model.BatchGlobal,
+		model.Lookup, model.StateQuery, model.WindowQuery, model.StaticLookup:
+		return true
+	default:
+		return false
+	}
+}
 
 // node draws an operator. One of too many rows becomes a Map.
 func (d *drawing) node() {
 	t := d.t
 	i := len(d.p.Nodes)
 	n := model.Node{Op: rapid.SampledFrom(slices.DeleteFunc(slices.Clone(drawn), func(op model.Op) bool {
-		return op.Refers() && len(d.states(op)) == 0
+		return op.Refers() && len(d.states(op)) == 0 || d.outer != nil && !answers(op)
 	})).Draw(t, "operator")}
 	if n.Op == model.Updates || n.Op == model.Closed || n.Op == model.Late {
 		n.Of = rapid.SampledFrom(d.states(n.Op)).Draw(t, "of")
@@ -158,7 +213,7 @@ func (d *drawing) node() {
 		}
 	case model.FlatMap:
 		rows *= 3
-	case model.Lookup, model.StateQuery, model.WindowQuery:
+	case model.Lookup, model.StateQuery, model.WindowQuery, model.StaticLookup:
 		n.Of = rapid.SampledFrom(d.states(n.Op)).Draw(t, "of")
 	default:
 	}
@@ -180,7 +235,7 @@ func (d *drawing) node() {
 		if n.Op == model.Partition {
 			n.F %= 2
 		}
-	case model.Aggregate, model.BatchAggregate, model.AggregateAll, model.PartitionAgg:
+	case model.Aggregate, model.BatchAggregate, model.AggregateAll, model.PartitionAgg, model.KeepAll:
 		n.Agg = rapid.Custom(func(t *rapid.T) model.Agg {
 			return model.Agg(rapid.IntRange(0, int(model.Fold)).Draw(t, "number"))
 		}).Draw(t, "aggregate")
@@ -192,6 +247,10 @@ func (d *drawing) node() {
 		timed = false
 	case model.PersistEmit:
 		timed = false
+	case model.Pass:
+		if d.outer != nil {
+			n.F %= 3 // a query's arguments are in one task anyway
+		}
 	case model.Latest:
 		n.TTL = d.ttl(timed)
 	case model.LatestEntries:
@@ -204,7 +263,7 @@ func (d *drawing) node() {
 	}
 	d.p.Nodes = append(d.p.Nodes, n)
 	switch n.Op {
-	case model.Aggregate, model.Persist, model.Latest, model.LatestEntries:
+	case model.Aggregate, model.Persist, model.Latest, model.LatestEntries, model.KeepAll, model.Sink:
 	default:
 		d.rows[i], d.timed[i] = rows, timed
 	}

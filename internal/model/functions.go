@@ -130,6 +130,23 @@ func Found(r Row, row []int64) Row {
 	return r
 }
 
+// Forgets tells for which values a persist deletes its row.
+func Forgets(r Row) bool { return r.N%6 == 2 }
+
+// Before is the order of an Extreme: whether a comes before b. Some values are equal in it.
+func Before(f int, a, b Row) bool {
+	if f < 2 {
+		return a.N%4 < b.N%4
+	}
+	return a.N < b.N
+}
+
+// TableRows are the rows of a static table: the key and what stands there.
+func TableRows(f int) []Row {
+	all := []Row{{K: "a", N: 5, At: 50}, {K: "c", N: -6}, {K: "1", N: 7, At: 1}, {K: "0", N: 8}, {K: "-1", N: 9}, {K: "b\x001", N: 10}, {K: "a\x000", N: 11, At: 2}}
+	return all[f:]
+}
+
 // Persisted is a persist's update of a row: how many values came, and the last.
 func Persisted(seen, last int64, r Row) (int64, int64) { return seen + 1, bounded(last*3 + r.N) }
 

@@ -33,19 +33,29 @@ func withouts(s *sample) []*sample {
 	var all []*sample
 	for i, n := range slices.Backward(s.p.Nodes) {
 		if p := withoutNode(s.p, i); p != nil {
-			all = append(all, &sample{p, moved(s.batches, i, n.Op == model.Source)})
+			all = append(all, &sample{p, moved(s.batches, i, n.Op == model.Source), s.args})
+		}
+	}
+	for i := range s.p.Queries {
+		p := *s.p
+		p.Queries = slices.Delete(slices.Clone(p.Queries), i, i+1)
+		all = append(all, &sample{&p, s.batches, s.args})
+	}
+	if len(s.args) > 1 {
+		for i := range s.args {
+			all = append(all, &sample{s.p, s.batches, slices.Delete(slices.Clone(s.args), i, i+1)})
 		}
 	}
 	for i := range s.batches {
 		if len(s.batches) > 1 && (i > 0 || !s.batches[1].Advance) { // time can't be brought on before the first batch
-			all = append(all, &sample{s.p, slices.Delete(slices.Clone(s.batches), i, i+1)})
+			all = append(all, &sample{s.p, slices.Delete(slices.Clone(s.batches), i, i+1), s.args})
 		}
 	}
 	for i, b := range s.batches {
 		if b.Advance && i > 0 {
 			other := slices.Clone(s.batches)
 			other[i].Advance = false
-			all = append(all, &sample{s.p, other})
+			all = append(all, &sample{s.p, other, s.args})
 		}
 		for node, parts := range b.Records { // order: any will do
 			for part, records := range parts {
@@ -54,7 +64,7 @@ func withouts(s *sample) []*sample {
 					other[i].Records = maps.Clone(b.Records)
 					other[i].Records[node] = slices.Clone(parts)
 					other[i].Records[node][part] = slices.Delete(slices.Clone(records), k, k+1)
-					all = append(all, &sample{s.p, other})
+					all = append(all, &sample{s.p, other, s.args})
 				}
 			}
 		}
@@ -70,6 +80,19 @@ func withoutNode(p *model.Pipeline, i int) *model.Pipeline {
 		through = gone.In[0]
 	}
 	other := &model.Pipeline{Skip: p.Skip}
+	for _, q := range p.Queries {
+		q.Nodes = slices.Clone(q.Nodes)
+		for k := range q.Nodes {
+			if !q.Nodes[k].Op.Refers() {
+				continue
+			}
+			if q.Nodes[k].Of == i {
+				return nil
+			}
+			q.Nodes[k].Of = below(q.Nodes[k].Of, i)
+		}
+		other.Queries = append(other.Queries, q)
+	}
 	for k, n := range p.Nodes {
 		if k == i {
 			continue

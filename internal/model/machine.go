@@ -57,7 +57,9 @@ type Machine struct {
 	rows     map[int][][]Row // by persist: what the tasks have for it
 	rejected []Rejected
 	failed   bool
+	outputs  map[int][]Output // by sink
 
+	outer    *Machine // of a query: that of the pipeline
 	mutation Mutation
 }
 
@@ -109,6 +111,12 @@ type delta struct {
 	start, end int64
 }
 
+// Output is a record for a sink.
+type Output struct {
+	Row
+	Millis int64 // its timestamp
+}
+
 // task is the work on a partition of a source or on a shard of a stage.
 type task struct {
 	source, topic string
@@ -118,6 +126,7 @@ type task struct {
 	sent          int64
 	aggs          map[int][]Row
 	rows          map[int][]Row // by persist
+	outputs       map[int][]Output
 	shuffled      map[int]*[2]int64
 }
 
@@ -129,9 +138,11 @@ type value struct {
 }
 
 // New returns a machine before the first batch. Its mutation is Right but in tests of the comparison itself.
-func New(p *Pipeline, mutation Mutation) *Machine {
+func New(p *Pipeline, mutation Mutation) *Machine { return newMachine(p, mutation, nil) }
+
+func newMachine(p *Pipeline, mutation Mutation, outer *Machine) *Machine {
 	m := &Machine{
-		p: p, mutation: mutation, outs: map[int][]edge{}, behind: map[int][]int{}, late: map[int]int{}, placed: map[int]int{}, sources: map[int][]int{},
+		p: p, mutation: mutation, outer: outer, outs: map[int][]edge{}, behind: map[int][]int{}, late: map[int]int{}, placed: map[int]int{}, sources: map[int][]int{},
 		marks: map[int]int64{}, seen: map[place]int64{}, offsets: map[place]int64{}, kept: map[int]*contents{}, waiting: map[int]map[string][]waiting{},
 	}
 	var err error
@@ -155,12 +166,15 @@ func New(p *Pipeline, mutation Mutation) *Machine {
 			} else {
 				m.behind[n.Of] = append(m.behind[n.Of], i)
 			}
-		case Persist, PersistEmit, Watch:
+		case Persist, PersistEmit, Watch, Answer:
 			m.persists = append(m.persists, i)
 			if n.Op == PersistEmit {
 				m.placed[i] = len(m.exchanges)
 			}
 		case Lookup:
+			if outer != nil {
+				break // it reads what has committed
+			}
 			if o := p.Nodes[n.Of].Op; o == Persist || o == PersistEmit {
 				if _, ok := m.placed[n.Of]; !ok {
 					m.placed[n.Of] = len(m.exchanges)
@@ -185,7 +199,7 @@ func New(p *Pipeline, mutation Mutation) *Machine {
 func (n *Node) Exchanges() bool {
 	switch n.Op {
 	case Aggregate, BatchAggregate, AggregateAll, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce,
-		Shuffle, PartitionBy, Partition, Broadcast, Global, BatchGlobal, Latest, LatestEntries, Lookup, StateQuery, WindowQuery:
+		Shuffle, PartitionBy, Partition, Broadcast, Global, BatchGlobal, Latest, LatestEntries, Lookup, StateQuery, WindowQuery, KeepAll, Extreme:
 		return true
 	default:
 		return false
@@ -195,7 +209,7 @@ func (n *Node) Exchanges() bool {
 // Keeps tells whether the node keeps a state.
 func (n *Node) Keeps() bool {
 	switch n.Op {
-	case Aggregate, Persist, PersistEmit, Latest, LatestEntries, Watch:
+	case Aggregate, Persist, PersistEmit, Latest, LatestEntries, Watch, KeepAll:
 		return true
 	default:
 		return false
@@ -206,7 +220,7 @@ func (n *Node) Keeps() bool {
 func (m *Machine) Take(b, next *Batch) bool {
 	m.txid++
 	m.batch, m.now = b, Start.Add(time.Duration(b.Clock)*time.Second).UnixNano()
-	m.pending, m.rows = map[int][]delta{}, map[int][][]Row{}
+	m.pending, m.rows, m.outputs = map[int][]delta{}, map[int][][]Row{}, map[int][]Output{}
 	for i := range m.p.Nodes {
 		if m.p.Nodes[i].Op == Source {
 			for part := range b.Records[i] {
@@ -241,6 +255,29 @@ func (m *Machine) Take(b, next *Batch) bool {
 	}
 	m.advance(b, next)
 	return !m.failed
+}
+
+// Outputs lists what the last batch has for a sink, in order.
+func (m *Machine) Outputs(node int) []Output { return m.outputs[node] }
+
+// Ask answers a query with what the last batch has left; ok is false if the call fails.
+func (m *Machine) Ask(query int, args Row) (rows []Row, ok bool) {
+	q := newMachine(&Pipeline{Nodes: m.p.Queries[query].Nodes}, m.mutation, m)
+	q.txid, q.now, q.batch = m.txid, m.now, m.batch
+	q.pending, q.rows = map[int][]delta{}, map[int][][]Row{}
+	t := q.task(QueryName(query), 0)
+	t.stage = false
+	q.push(t, 0, value{args, noTime, true})
+	q.end(t, q.outs[0])
+	for _, i := range q.exchanges {
+		q.exchange(i)
+	}
+	for _, i := range q.persists {
+		for _, part := range q.rows[i] {
+			rows = append(rows, part...)
+		}
+	}
+	return rows, !q.failed
 }
 
 // Rejected lists what the batches have turned away.
@@ -312,7 +349,7 @@ func (m *Machine) read(source, part int, records []Record) {
 }
 
 func (m *Machine) task(source string, part int64) *task {
-	return &task{source: source, part: part, stage: true, aggs: map[int][]Row{}, rows: map[int][]Row{}, shuffled: map[int]*[2]int64{}}
+	return &task{source: source, part: part, stage: true, aggs: map[int][]Row{}, rows: map[int][]Row{}, outputs: map[int][]Output{}, shuffled: map[int]*[2]int64{}}
 }
 
 // end ends the task whose values begin on their way along edges.
@@ -328,6 +365,9 @@ func (m *Machine) end(t *task, edges []edge) {
 		if rows := t.rows[i]; len(rows) > 0 {
 			m.rows[i] = append(m.rows[i], rows)
 		}
+	}
+	for i, all := range t.outputs { // order: each sink by itself
+		m.outputs[i] = append(m.outputs[i], all...)
 	}
 }
 
@@ -394,8 +434,36 @@ func (m *Machine) take(t *task, e edge, v value) {
 		}
 		v.Row = MapRow(n.F%2, view, v.Row)
 		m.push(t, i, v)
-	case Flaky, Merge:
+	case Flaky, Merge, Pass:
 		m.push(t, i, v)
+	case TryFilter:
+		if Fails(n.F, v.Row) {
+			m.bad(t, Name(i))
+		} else if Keep(n.F, v.Row) {
+			m.push(t, i, v)
+		}
+	case StaticLookup:
+		of := m
+		if m.outer != nil {
+			of = m.outer
+		}
+		v.Row = Found(v.Row, of.static(n.Of, d.text))
+		m.push(t, i, v)
+	case Sink:
+		if n.F%2 == 1 && Fails(n.F, v.Row) {
+			m.bad(t, "sink "+Name(i))
+			return
+		}
+		out := Output{v.Row, m.now / 1e6}
+		if v.at != noTime && m.mutation != OutputByClock {
+			out.Millis = v.at / 1e6
+		}
+		t.outputs[i] = append(t.outputs[i], out)
+	case KeepAll:
+		d.key, d.text = trueKey, "all"
+		m.add(i, d)
+	case Extreme:
+		m.add(i, inPart(d, 0))
 	case Filter:
 		if Keep(n.F, v.Row) {
 			m.push(t, i, v)
@@ -407,7 +475,7 @@ func (m *Machine) take(t *task, e edge, v value) {
 		}
 	case PartitionAgg:
 		t.aggs[i] = append(t.aggs[i], v.Row)
-	case Persist, PersistEmit, Watch:
+	case Persist, PersistEmit, Watch, Answer:
 		t.rows[i] = append(t.rows[i], v.Row)
 	case Aggregate:
 		m.aggregate(t, i, v, d)
@@ -444,7 +512,7 @@ func (m *Machine) take(t *task, e edge, v value) {
 		d.key = textKey(d.text)
 		m.add(i, d)
 	case WindowQuery:
-		of := m.p.Nodes[n.Of].Window
+		of := m.nodeOf(n).Window
 		start := WindowAsked(of, v.Row) * 1e9
 		d.key = timeKey(start)
 		if of.Shape == Sliding {
@@ -455,6 +523,14 @@ func (m *Machine) take(t *task, e edge, v value) {
 	default: // BatchAggregate, joins, Latest, Lookup, StateQuery
 		m.add(i, d)
 	}
+}
+
+// nodeOf is the node whose state another is about.
+func (m *Machine) nodeOf(n *Node) *Node {
+	if m.outer != nil {
+		return &m.outer.p.Nodes[n.Of]
+	}
+	return &m.p.Nodes[n.Of]
 }
 
 func (m *Machine) add(node int, d delta) { m.pending[node] = append(m.pending[node], d) }

@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -71,6 +72,17 @@ func expected(s *sample, mutation model.Mutation) (all []left, stops bool) {
 				}
 			}
 		}
+		for k := range s.p.Nodes {
+			for n, o := range m.Outputs(k) {
+				l.rows[outputKey(model.Name(k), n)] = outputText(o.Row, o.Millis)
+			}
+		}
+		for q := range s.p.Queries {
+			for _, args := range s.args {
+				rows, ok := m.Ask(q, args)
+				l.answer(q, args, rows, ok)
+			}
+		}
 		for _, r := range m.Rejected() {
 			l.rejected = append(l.rejected, fmt.Sprintf("%s %s/%d at %d, step %s, txid %d", r.Kind, r.Source, r.Partition, r.Offset, r.Step, r.Txid))
 		}
@@ -80,19 +92,34 @@ func expected(s *sample, mutation model.Mutation) (all []left, stops bool) {
 	return all, false
 }
 
+func outputKey(sink string, n int) string { return fmt.Sprintf("%s record %d", sink, n) }
+
+func outputText(r row, millis int64) string { return fmt.Sprintf("%v at %d ms", r, millis) }
+
+// answer notes what a call of a query came to.
+func (l *left) answer(query int, args row, rows []row, ok bool) {
+	text := "an error"
+	if ok {
+		text = fmt.Sprint(rows)
+	}
+	l.rows[fmt.Sprintf("%s of %v", model.QueryName(query), args)] = text
+}
+
 // run is the engine at work on a sample.
 type run struct {
-	s     *sample
-	c     circumstances
-	left  map[batch.Txid]left
-	crash vfs.FS // what the machine holds after it went down
-	err   error  // of reading what a batch left
+	s       *sample
+	c       circumstances
+	left    map[batch.Txid]left
+	queries queries
+	outputs rerun.Outputs
+	crash   vfs.FS // what the machine holds after it went down
+	err     error  // of reading what a batch left
 }
 
 // actual is what the engine leaves, batch by batch, and what stopped it. A batch that commits again after a crash must leave the same.
 func actual(s *sample, c circumstances) (all []left, stopped, err error) {
-	r := &run{s: s, c: c, left: map[batch.Txid]left{}}
-	pl, err := build(s.p, c.failures).Plan()
+	r := &run{s: s, c: c, left: map[batch.Txid]left{}, outputs: rerun.Outputs{}}
+	pl, err := r.plan()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,7 +130,7 @@ func actual(s *sample, c circumstances) (all []left, stopped, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
 	stopped, err = r.drive(script, pl, vfs.NewCrashableMem())
 	if err == nil && r.crash != nil {
-		if pl, err = build(s.p, c.failures).Plan(); err != nil {
+		if pl, err = r.plan(); err != nil {
 			return nil, nil, err
 		}
 		stopped, err = r.drive(script, pl, r.crash)
@@ -112,6 +139,27 @@ func actual(s *sample, c circumstances) (all []left, stopped, err error) {
 		all = append(all, r.left[txid])
 	}
 	return all, stopped, err
+}
+
+// plan makes the pipeline anew.
+func (r *run) plan() (*plan.Plan, error) {
+	p, all := build(r.s.p, r.c.failures)
+	r.queries = all
+	pl, err := p.Plan()
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.s.p.Nodes {
+		if r.s.p.Nodes[i].Op != model.Static {
+			continue
+		}
+		for _, st := range pl.Statics {
+			if st.Name == model.Name(i) {
+				st.Open = rerun.OpenTable(st.Name, nil, tableText(r.s.p.Nodes[i].F))
+			}
+		}
+	}
+	return pl, nil
 }
 
 func (r *run) steps(pl *plan.Plan) []rerun.Step {
@@ -148,8 +196,8 @@ func (r *run) drive(script *rerun.Script, pl *plan.Plan, fs vfs.FS) (stopped, er
 		}
 	}()
 	mem, _ := fs.(*vfs.MemFS)
-	c := rerun.Circumstances{Procs: r.c.procs, Pending: r.c.pending, OnCommit: func(e *txstate.Entry) {
-		if err := r.note(ctx, db, e.Txid); err != nil && r.err == nil {
+	c := rerun.Circumstances{Procs: r.c.procs, Pending: r.c.pending, OnOutput: r.outputs.Add, OnCommit: func(e *txstate.Entry) {
+		if err := r.note(ctx, db, e); err != nil && r.err == nil {
 			r.err = err
 		}
 		if r.crash == nil && int(e.Txid) == r.c.crash {
@@ -165,7 +213,8 @@ func (r *run) drive(script *rerun.Script, pl *plan.Plan, fs vfs.FS) (stopped, er
 }
 
 // note keeps what batch txid left.
-func (r *run) note(ctx context.Context, db *pebblestate.DB, txid batch.Txid) error {
+func (r *run) note(ctx context.Context, db *pebblestate.DB, e *txstate.Entry) error {
+	txid := e.Txid
 	snap, err := db.Snapshot()
 	if err != nil {
 		return err
@@ -183,6 +232,24 @@ func (r *run) note(ctx context.Context, db *pebblestate.DB, txid batch.Txid) err
 		}
 		for key, v := range rows { // order: a map is made
 			l.rows[model.Name(i)+" "+key] = v
+		}
+	}
+	for i := range r.s.p.Nodes {
+		for n, o := range r.outputs[model.Name(i)][txid] {
+			var v row
+			if err := json.Unmarshal(o.Value, &v); err != nil || string(o.Key) != v.K {
+				return fmt.Errorf("record %q for sink %s: %w", o.Value, model.Name(i), err)
+			}
+			l.rows[outputKey(model.Name(i), n)] = outputText(v, o.Timestamp)
+		}
+	}
+	for q, asked := range r.queries {
+		for _, args := range r.s.args {
+			a, err := asked.AskSnapshot(ctx, snap, e.Time, args)
+			if err != nil && batch.CodeOf(err) != batch.CodeBadRecord && batch.CodeOf(err) != batch.CodeUserError {
+				return err
+			}
+			l.answer(q, args, a.Rows, err == nil)
 		}
 	}
 	schema, err := query.Schema(snap, exec.RejectedState)
@@ -255,6 +322,9 @@ func (s *sample) String() string {
 	text := s.p.String()
 	for i := range s.batches {
 		text += fmt.Sprintf("  txid %d: %s\n", i+1, &s.batches[i])
+	}
+	if len(s.p.Queries) > 0 {
+		text += fmt.Sprintf("  asked: %v\n", s.args)
 	}
 	return text
 }

@@ -3,7 +3,10 @@
 // anew each time. No batch overlaps another, nothing is combined beforehand, nothing fails but what a pipeline says.
 //
 // A pipeline is described by a Pipeline, its input by Batches; a Machine takes the batches and tells what each leaves. The package's
-// tests draw pipelines, input and faults at random, and compare.
+// tests draw pipelines, input and faults at random, and compare: states, what is turned away, records for sinks, and answers to queries.
+//
+// All of the Go API's functions on streams, groups, states and tables take part, but for those that a test of the package lists with the
+// reason. Pipelines in YAML don't: their steps (sort, limit, repartition, distinct and the others) have tests of their own in package spec.
 package model
 
 import (
@@ -59,14 +62,24 @@ const (
 	Lookup                   // Of, Key
 	StateQuery               // Of, Key
 	WindowQuery              // Of, Key
+	KeepAll                  // Agg
+	Extreme                  // F: which, of which order
+	Pass                     // F: an operator that changes nothing
+	TryFilter                // F: fails for some values
+	StaticLookup             // Of, Key
+	Sink                     // F: some values can't be written
 	Watch                    // notes what comes, by batch
+	Static                   // F: which table
+	Args                     // of a query: its arguments
+	Answer                   // of a query: its rows
 )
 
 var opNames = [...]string{
 	"source", "map", "try_map", "panic_map", "flaky", "filter", "flat_map", "merge", "aggregate", "updates", "closed", "late",
 	"batch_aggregate", "batch_aggregate_all", "partition_aggregate", "join", "left_join", "right_join", "full_join", "anti_join", "join_within",
 	"multi_join", "multi_reduce", "shuffle", "partition_by", "partition", "broadcast", "global", "batch_global", "partition_persist",
-	"partition_persist_emit", "latest", "latest_entries", "lookup", "state_query", "window_query", "watch",
+	"partition_persist_emit", "latest", "latest_entries", "lookup", "state_query", "window_query", "aggregate_all", "extreme", "pass", "try_filter",
+	"static_lookup", "sink", "watch", "static", "args", "answer",
 }
 
 func (o Op) String() string { return opNames[o] }
@@ -74,7 +87,7 @@ func (o Op) String() string { return opNames[o] }
 // Refers tells whether the operator is about the state of a node.
 func (o Op) Refers() bool {
 	switch o {
-	case Updates, Closed, Late, Lookup, StateQuery, WindowQuery:
+	case Updates, Closed, Late, Lookup, StateQuery, WindowQuery, StaticLookup:
 		return true
 	default:
 		return false
@@ -186,9 +199,17 @@ type Node struct {
 // Pipeline is a pipeline: nodes, each after those that it refers to.
 type Pipeline struct {
 	Nodes []Node
+	// Queries read what batches have left. Of their nodes Of is about a node of the pipeline.
+	Queries []Query
 	// Skip has bad records turned away; without it the batch with the first one is never applied, and ends the run.
 	Skip bool
 }
+
+// Query is a query stream: nodes of which the first has the arguments, and an Answer the rows of the answer.
+type Query struct{ Nodes []Node }
+
+// QueryName is how a query is called in the engine.
+func QueryName(query int) string { return fmt.Sprintf("q%02d", query) }
 
 // Name is how a node is called in the engine: source, operator or state.
 func Name(node int) string { return fmt.Sprintf("n%02d", node) }
@@ -197,53 +218,61 @@ func Name(node int) string { return fmt.Sprintf("n%02d", node) }
 func (p *Pipeline) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "bad records are skipped: %t\n", p.Skip)
-	for i, n := range p.Nodes {
-		fmt.Fprintf(&s, "  %s = %s", Name(i), n.Op)
+	describe(&s, p.Nodes)
+	for i, q := range p.Queries {
+		fmt.Fprintf(&s, "query %s\n", QueryName(i))
+		describe(&s, q.Nodes)
+	}
+	return s.String()
+}
+
+func describe(s *strings.Builder, nodes []Node) {
+	for i, n := range nodes {
+		fmt.Fprintf(s, "  %s = %s", Name(i), n.Op)
 		for _, in := range n.In {
-			fmt.Fprintf(&s, " %s", Name(in))
+			fmt.Fprintf(s, " %s", Name(in))
 		}
 		switch n.Op {
 		case Source:
 			if n.Timed {
-				fmt.Fprintf(&s, " with event time, lateness %ds", n.Seconds)
+				fmt.Fprintf(s, " with event time, lateness %ds", n.Seconds)
 			}
-		case Map, TryMap, PanicMap, Filter, FlatMap, Partition:
-			fmt.Fprintf(&s, " f%d", n.F)
+		case Map, TryMap, PanicMap, Filter, FlatMap, Partition, Extreme, Pass, TryFilter, Sink, Static:
+			fmt.Fprintf(s, " f%d", n.F)
 		case JoinWithin:
-			fmt.Fprintf(&s, " f%d, %ds", n.F, n.Seconds)
+			fmt.Fprintf(s, " f%d, %ds", n.F, n.Seconds)
 		case MultiJoin, MultiReduce:
-			fmt.Fprintf(&s, " outer %b", n.F)
+			fmt.Fprintf(s, " outer %b", n.F)
 		default:
 		}
 		if n.Op.Refers() {
-			fmt.Fprintf(&s, " of %s", Name(n.Of))
+			fmt.Fprintf(s, " of %s", Name(n.Of))
 		}
 		if n.keyed() {
-			fmt.Fprintf(&s, " by k%d", n.Key)
+			fmt.Fprintf(s, " by k%d", n.Key)
 		}
 		switch n.Op {
-		case Aggregate, BatchAggregate, AggregateAll, PartitionAgg:
-			fmt.Fprintf(&s, ", %s", n.Agg)
+		case Aggregate, BatchAggregate, AggregateAll, PartitionAgg, KeepAll:
+			fmt.Fprintf(s, ", %s", n.Agg)
 		default:
 		}
 		if n.Window.Shape != NoWindow {
-			fmt.Fprintf(&s, ", in %s", n.Window)
+			fmt.Fprintf(s, ", in %s", n.Window)
 		}
 		if n.TTL.Seconds > 0 {
-			fmt.Fprintf(&s, ", for %ds, by batch %t", n.TTL.Seconds, n.TTL.ByBatch)
+			fmt.Fprintf(s, ", for %ds, by batch %t", n.TTL.Seconds, n.TTL.ByBatch)
 		}
 		if n.Parts > 0 {
-			fmt.Fprintf(&s, " into %d", n.Parts)
+			fmt.Fprintf(s, " into %d", n.Parts)
 		}
 		s.WriteByte('\n')
 	}
-	return s.String()
 }
 
 func (n *Node) keyed() bool {
 	switch n.Op {
 	case Aggregate, BatchAggregate, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce, PartitionBy, Latest,
-		Lookup, StateQuery, WindowQuery:
+		Lookup, StateQuery, WindowQuery, StaticLookup:
 		return true
 	default:
 		return false

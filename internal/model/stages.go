@@ -13,6 +13,12 @@ func (m *Machine) exchange(i int) {
 	n := &m.p.Nodes[i]
 	deltas := m.pending[i]
 	switch n.Op {
+	case KeepAll:
+		m.totals(i, deltas)
+		return
+	case Extreme:
+		m.extreme(i, deltas)
+		return
 	case Aggregate:
 		switch n.Window.Shape {
 		case Session:
@@ -57,6 +63,37 @@ func (m *Machine) repartition(i int, deltas []delta) {
 		}
 		m.end(t, m.outs[i])
 	}
+}
+
+// extreme hands on the least value of the batch, or the greatest; of equals the first.
+func (m *Machine) extreme(i int, deltas []delta) {
+	if len(deltas) == 0 {
+		return
+	}
+	n := &m.p.Nodes[i]
+	best := 0
+	for k := range deltas {
+		a, b := deltas[k].row, deltas[best].row
+		if n.F%2 == 1 { // the greatest
+			a, b = b, a
+		}
+		if Before(n.F, a, b) || m.mutation == LastOfEquals && !Before(n.F, b, a) {
+			best = k
+		}
+	}
+	t := m.task(Name(i), 0)
+	m.send(t, i, deltas[best].row, deltas[best].at, deltas[best].may)
+	m.end(t, m.outs[i])
+}
+
+// static is a row of a static table; nil: there is none.
+func (m *Machine) static(node int, key string) []int64 {
+	for _, r := range TableRows(m.p.Nodes[node].F) {
+		if r.K == key && m.mutation != TableIsEmpty {
+			return []int64{r.N, r.At}
+		}
+	}
+	return nil
 }
 
 // send hands on a row of a stage.
@@ -126,6 +163,12 @@ func (m *Machine) group(t *task, i int, deltas []delta) {
 
 // find is a row that a node keeps; nil: there is none.
 func (m *Machine) find(node int, key string) []int64 {
+	if m.outer != nil {
+		if m.mutation == QueriesFindNothing {
+			return nil
+		}
+		return m.outer.find(node, key)
+	}
 	c := m.kept[node]
 	if e := c.rows[key]; e != nil && m.mutation != NothingFound {
 		return m.p.Nodes[node].Agg.of(e.rows)
@@ -498,6 +541,11 @@ func (m *Machine) persist(i int) {
 				continue
 			}
 			key := textKey(r.K)
+			if Forgets(r) {
+				delete(c.table, key)
+				out = append(out, Row{K: r.K, At: r.At})
+				continue
+			}
 			v := c.table[key]
 			if v == nil {
 				v = []int64{0, 0}
