@@ -208,6 +208,16 @@ func ExampleStream_BatchGlobal() {
 	// 2: partition 0: 8
 }
 
+// It is there for those who look for Trident's identityPartition.
+func ExampleStream_IdentityPartition() {
+	show(func(p *engine.Pipeline) engine.Stream[string] {
+		return perPartition(source(p, "lines").IdentityPartition())
+	}, eight)
+	// Output:
+	// 1: partition 0: 4
+	// 1: partition 1: 4
+}
+
 func ExampleBatchAggregate() {
 	show(func(p *engine.Pipeline) engine.Stream[engine.Total[string, int64]] {
 		return engine.BatchAggregate[int64](engine.GroupBy(source(p, "lines"), func(s string) string { return s }), "totals", agg.Count[string]("n"))
@@ -239,4 +249,46 @@ func ExampleStream_BatchMin() {
 		feed{"lines": {"to", "be", "or"}})
 	// Output:
 	// 1: be
+}
+
+func ExampleStream_BatchSort() {
+	show(func(p *engine.Pipeline) engine.Stream[string] { return source(p, "lines").BatchSort(strings.Compare) },
+		feed{"lines": {"to", "be"}, "lines/1": {"or"}}, feed{"lines": {"not", "be"}})
+	// Output:
+	// 1: be
+	// 1: or
+	// 1: to
+	// 2: be
+	// 2: not
+}
+
+func ExampleBatchSortBy() {
+	show(func(p *engine.Pipeline) engine.Stream[string] {
+		return engine.BatchSortBy(source(p, "lines"), func(s string) int { return len(s) })
+	}, feed{"lines": {"not", "to", "be"}})
+	// Output:
+	// 1: to
+	// 1: be
+	// 1: not
+}
+
+// The longest two of each batch.
+func ExampleStream_BatchLimit() {
+	show(func(p *engine.Pipeline) engine.Stream[string] {
+		return engine.BatchSortBy(source(p, "lines"), func(s string) int { return -len(s) }).BatchLimit(2)
+	}, feed{"lines": {"to", "be", "or"}, "lines/1": {"not"}}, feed{"lines": {"question"}})
+	// Output:
+	// 1: not
+	// 1: to
+	// 2: question
+}
+
+func ExampleBatchLimitBy() {
+	show(func(p *engine.Pipeline) engine.Stream[string] {
+		return engine.BatchLimitBy(engine.GroupBy(source(p, "lines"), func(s string) int { return len(s) }), 1)
+	}, feed{"lines": {"to", "be", "not"}, "lines/1": {"or", "question"}})
+	// Unordered output:
+	// 1: to
+	// 1: not
+	// 1: question
 }

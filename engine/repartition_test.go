@@ -370,6 +370,34 @@ func TestBatchMinMax(t *testing.T) {
 	enginetest.Deterministic(t, build, in...)
 }
 
+// TestBatchSortAndLimit: of several partitions and batches, with values that can't pass, and a limit within a task as well as over all.
+func TestBatchSortAndLimit(t *testing.T) {
+	byLength := func(a, b string) int { return cmp.Compare(len(a), len(b)) }
+	build := func() *engine.Pipeline {
+		p := engine.New("test")
+		in := words(p, "in")
+		collect(in.BatchSort(byLength), "sorted", all)
+		collect(in.BatchSort(byLength).BatchLimit(2), "least", all)
+		collect(in.BatchLimit(4), "first", all)
+		collect(engine.BatchLimitBy(engine.GroupBy(in, initial, "initial"), 2), "each", initial)
+		return p
+	}
+	in := []enginetest.Input{
+		{"in": {"bb", "a1", "c333", "bbb", "b"}, "in/1": {"c2", "a444", "a0", "c0"}},
+		{"in/1": {"x"}},
+	}
+	r := enginetest.Run(t, build(), in...)
+	for state, rows := range map[string][]string{ // order: each by itself
+		"sorted": {"b", "bb", "a1", "c2", "a0", "c0", "bbb", "c333", "a444", "x"},
+		"least":  {"b", "bb", "x"},
+		"first":  {"bb", "a1", "c333", "bbb", "x"},
+	} {
+		wantRows(t, r, state, map[string][]string{"all": rows})
+	}
+	wantRows(t, r, "each", map[string][]string{"a": {"a1", "a444"}, "b": {"bb", "bbb"}, "c": {"c333", "c2"}, "x": {"x"}})
+	enginetest.Deterministic(t, build, in...)
+}
+
 func TestNameAndParallelism(t *testing.T) {
 	build := func(name string, n int) *engine.Pipeline {
 		p := engine.New("test")

@@ -26,7 +26,7 @@ type joinSender struct {
 	rows   valueList // the heads are the deltas
 	mark   int64     // the watermark by which rows are late
 	deltas *plan.Deltas
-	limit  *limiter // nil: all rows are sent
+	limit  *plan.Limiter // nil: all rows are sent
 	// Of a repartition: a row's hash, and which row of a record came last on which way.
 	hash       []byte
 	lastOffset int64
@@ -59,7 +59,7 @@ func (t *task) sender(o *output) *joinSender {
 	}
 	s := &joinSender{t: t, out: o}
 	if r := o.join.relay; r != nil && r.rows > 0 {
-		s.limit = &limiter{rows: r.rows, passed: map[string]int64{}}
+		s.limit = &plan.Limiter{Rows: r.rows}
 	}
 	t.senders = append(t.senders, s)
 	return s
@@ -93,7 +93,7 @@ func (s *joinSender) begin(tc *plan.TaskContext) {
 	s.deltas = tc.Out[s.out.index]
 	s.lastOffset = batch.NoOffset
 	if s.limit != nil {
-		s.limit.reset()
+		s.limit.Reset()
 	}
 	s.mark = txstate.NoTime
 	if !s.out.join.timed || !s.t.src.canBeLate() {
@@ -132,7 +132,7 @@ func (r *joinRun) run(sel []int32) {
 				}
 			}
 		}
-		if s.limit != nil && len(s.runs) == 1 && !s.limit.take(v.keys[keyStart:]) {
+		if s.limit != nil && len(s.runs) == 1 && !s.limit.Take(v.keys[keyStart:]) {
 			v.keys = v.keys[:keyStart]
 			s.t.tc.Filtered++
 			continue
@@ -182,7 +182,7 @@ func (s *joinSender) end() error {
 		})
 	}
 	for _, n := range v.order {
-		if s.limit != nil && len(s.runs) > 1 && !s.limit.take(v.key(n)) {
+		if s.limit != nil && len(s.runs) > 1 && !s.limit.Take(v.key(n)) {
 			s.t.tc.Filtered++
 			continue
 		}

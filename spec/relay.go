@@ -206,24 +206,6 @@ func (r *relayDecl) tasks() string {
 	return fmt.Sprintf("%d shards", plan.DefaultShards)
 }
 
-// limiter counts what a limit lets pass in one task.
-type limiter struct {
-	rows   int64
-	passed map[string]int64
-}
-
-func (l *limiter) reset() { clear(l.passed) }
-
-// take tells whether one more row of a key may pass.
-func (l *limiter) take(key []byte) bool {
-	n := l.passed[string(key)]
-	if n == l.rows {
-		return false
-	}
-	l.passed[string(key)] = n + 1
-	return true
-}
-
 // place appends the key of the task that a row of a repartition goes to: the number of a shard.
 func (r *joinRun) place(dst []byte, row int) []byte {
 	s := r.s
