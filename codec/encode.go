@@ -28,6 +28,33 @@ func EncodeJSON[T any]() (Encode[T], error) {
 	return func(dst []byte, v T) ([]byte, error) { return a.f(dst, reflect.ValueOf(&v).Elem()) }, nil
 }
 
+// Field is a field of a struct as EncodeJSON writes it. Type is that of its values: X for a Null[X].
+type Field struct {
+	Name string
+	Type reflect.Type
+}
+
+// Fields lists the fields that EncodeJSON writes of a struct, in their order. Any other type is an error.
+func Fields[T any]() ([]Field, error) {
+	t := reflect.TypeFor[T]()
+	if t.Kind() != reflect.Struct || t == timeType || isNull(t) || reflect.PointerTo(t).Implements(textMarshalerType) || reflect.PointerTo(t).Implements(jsonMarshalerType) {
+		return nil, fmt.Errorf("%s is no struct with fields", t)
+	}
+	s := &structure{}
+	if err := newCompiler().collect(s, t, nil, t.String()); err != nil {
+		return nil, err
+	}
+	fields := make([]Field, len(s.fields))
+	for i := range fields {
+		of := t.FieldByIndex(s.fields[i].path).Type
+		if isNull(of) {
+			of = of.Field(0).Type
+		}
+		fields[i] = Field{s.names[i], of}
+	}
+	return fields, nil
+}
+
 // appender writes values of one Go type. It is shared by goroutines.
 type appender struct {
 	f func(dst []byte, v reflect.Value) ([]byte, error)

@@ -3,6 +3,8 @@ package codec_test
 import (
 	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,3 +112,31 @@ func TestEncodeText(t *testing.T) {
 		t.Error("a struct is taken for one value")
 	}
 }
+
+func TestFields(t *testing.T) {
+	type base struct{ ID int64 }
+	type row struct {
+		base
+		At   time.Time
+		Name codec.Null[string] `trident:"label"`
+		Skip string             `trident:"-"`
+	}
+	fields, err := codec.Fields[row]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range fields {
+		got = append(got, f.Name+" "+f.Type.String())
+	}
+	if want := []string{"id int64", "at time.Time", "label string"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, err := range []error{second(codec.Fields[string]()), second(codec.Fields[time.Time]()), second(codec.Fields[codec.Null[row]]())} {
+		if err == nil || !strings.Contains(err.Error(), "is no struct with fields") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"path/filepath"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,10 +34,16 @@ func sinkField() *field {
 		)},
 		{name: "file", kind: kindObject, operator: true, doc: "Files in a folder: one for each batch, a row to a line.", fields: []*field{
 			{name: "dir", kind: kindString, required: true, example: "dir: archive", doc: "The folder; it is made if it isn't there. A relative one is relative to the pipeline's file."},
+			{name: "by", kind: kindObject, doc: "Folders below `dir` by a time of the rows, as `day=2026-01-31/hour=07`: a batch has one file in each that it has rows for.", example: "by: {field: at, unit: hour}", fields: []*field{
+				{name: "field", kind: kindRef, required: true, doc: "A timestamp. Rows where it is null share a folder."},
+				{name: "unit", kind: kindEnum, enum: []string{string(filesink.Day), string(filesink.Hour)}, required: true, doc: "How long the time of a folder is, in UTC."},
+			}},
+			{name: "compression", kind: kindEnum, enum: []string{"none", "gzip", "zstd", "snappy"}, def: "none, of Parquet snappy", doc: "How files are packed. Only Parquet has snappy."},
+			{name: "scale", kind: kindInt, min: 0, def: strconv.Itoa(filesink.DefaultScale), doc: "How many digits behind the point decimals have in Parquet, of 38 in all. One with more is a bad record."},
 		}},
 		postgresSink(),
 		sqliteSink(),
-		{name: "encode", kind: kindEnum, enum: []string{"json"}, laterEnum: []string{"csv", "avro", "protobuf"}, def: "json", doc: "The form of a record's value. `json`: an object with the row's fields."},
+		{name: "encode", kind: kindEnum, enum: []string{"json", "csv", "parquet"}, laterEnum: []string{"avro", "protobuf"}, def: "json", doc: "The form of a record's value. `json`: an object with the row's fields. `csv` and `parquet` are forms of files."},
 		{name: "fields", kind: kindList, item: &field{kind: kindRef}, def: "all that are known", example: "fields: [id, amount]", doc: "The fields to write, in this order. Without it, those that are declared, come of a file's header line, or were made by steps; of JSON documents without declared types they must be named."},
 	}}
 }
@@ -60,7 +67,67 @@ type sinkDecl struct {
 	settings  *node
 	key       *exprDecl
 	fields    []*node
-	table     bool // of a SQL database, which the target's text describes wholly
+	table     bool      // of a SQL database, which the target's text describes wholly
+	file      *fileDecl // nil: another connector
+}
+
+// fileDecl is what a sink's files look like.
+type fileDecl struct {
+	format filesink.Format
+	by     *node // the field whose time names the folder; nil: no folders
+	unit   filesink.Unit
+	first  string // where the rows come from that gave the format its columns
+}
+
+func (b *modeler) file(s *sinkDecl, form *node) *fileDecl {
+	n := s.settings
+	d := &fileDecl{format: filesink.Format{Form: filesink.FormJSON, Compression: n.get("compression").str()}}
+	if form != nil {
+		d.format.Form = filesink.Form(form.text)
+	}
+	if by := n.get("by"); by != nil {
+		d.by, d.unit = by.get("field"), filesink.Unit(by.get("unit").str())
+	}
+	if c := n.get("compression"); c.str() == "snappy" && d.format.Form != filesink.FormParquet {
+		b.add(c.at, "compression: zstd", "only Parquet has snappy")
+	}
+	if sc := n.get("scale"); sc != nil {
+		switch {
+		case d.format.Form != filesink.FormParquet:
+			b.add(sc.keyAt, "encode: parquet", "scale is that of Parquet's decimals")
+		case sc.num > filesink.MaxScale:
+			b.add(sc.at, "", "scale is above %d", filesink.MaxScale)
+		}
+	}
+	return d
+}
+
+func (d *fileDecl) scale(n *node) int {
+	if sc := n.get("scale"); sc != nil {
+		return int(sc.num)
+	}
+	return filesink.DefaultScale
+}
+
+// column is a field of the rows as files have it.
+func (d *fileDecl) column(name string, t expr.Type, scale int) (col filesink.Column, ok bool) {
+	col = filesink.Column{Name: name, Scale: scale}
+	if t.Kind == vec.List {
+		elem := t.Elem
+		if elem == vec.Null {
+			elem = vec.String // of the empty list
+		}
+		col.Type = filesink.TypeList
+		col.Elem, ok = columnTypes[elem]
+		return col, ok
+	}
+	col.Type, ok = columnTypes[t.Kind]
+	return col, ok
+}
+
+var columnTypes = map[vec.Kind]filesink.Type{
+	vec.Null: filesink.TypeString, vec.Bool: filesink.TypeBool, vec.Int: filesink.TypeInt, vec.Float: filesink.TypeFloat, vec.Decimal: filesink.TypeDecimal,
+	vec.String: filesink.TypeString, vec.Bytes: filesink.TypeBytes, vec.Time: filesink.TypeTimestamp,
 }
 
 func (b *modeler) sink(name string, n *node) *sinkDecl {
@@ -77,6 +144,13 @@ func (b *modeler) sink(name string, n *node) *sinkDecl {
 		s.fields = f.list
 	}
 	s.connector, s.settings = n.operator()
+	form := n.get("encode")
+	switch {
+	case s.connector == "file":
+		s.file = b.file(s, form)
+	case form.str() == "csv" || form.str() == "parquet":
+		b.add(form.at, "encode: json", "%s is a form of files", form.text)
+	}
 	switch s.connector {
 	case "postgres", "sqlite":
 		s.table = true
@@ -99,7 +173,13 @@ func (b *modeler) sink(name string, n *node) *sinkDecl {
 // text says what the sink does, without what has no effect on its output.
 func (s *sinkDecl) text(target string) string {
 	parts := []string{target}
-	if !s.table {
+	switch {
+	case s.file != nil:
+		parts = append(parts, string(s.file.format.Form))
+		if s.file.by != nil {
+			parts = append(parts, fmt.Sprintf("by %s of %s", s.file.unit, s.file.by.text))
+		}
+	case !s.table:
 		parts = append(parts, "json")
 	}
 	if s.key != nil {
@@ -138,19 +218,14 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 			return filesink.DeadLetters(dir).ReadLetters(ctx, env, pipeline, yield)
 		}
 		return targetDecl{describe: "files", letters: read, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
-			at := dir
-			if !filepath.IsAbs(at) {
-				at = filepath.Join(env.Dir, at)
-			}
-			cfg := filesink.Config{Pipeline: pipeline, Sink: name, Dir: at, Logger: env.Logger}
+			cfg := filesink.Config{Pipeline: pipeline, Sink: name, Dir: dir, Logger: env.Logger}
 			if s.from == nil {
 				cfg.Name = filesink.SharedName(pipeline, name)
 			}
-			k, err := filesink.New(cfg)
-			if err != nil {
-				return nil, err
+			if s.file != nil {
+				cfg.Format = s.file.format
 			}
-			return k, nil
+			return filesink.Open(cfg, env.Dir)
 		}}
 	case "kafka":
 		cluster, from, ok := c.cluster(n, s.at, s.label())
@@ -202,11 +277,12 @@ type sinkEnd struct {
 	scope *expr.Scope
 	names []string
 	cols  []int
+	by    int // the column whose time names the folder; -1: none
 }
 
 // sinkBranch checks what a sink takes of the rows that reach it on one way.
 func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
-	end := &sinkEnd{index: c.m.sinkIndex(index), decl: s, frame: e.frame}
+	end := &sinkEnd{index: c.m.sinkIndex(index), decl: s, frame: e.frame, by: -1}
 	b := &branch{sink: end}
 	take := func(name string) {
 		if f, ok := e.lookup(name); ok {
@@ -246,8 +322,64 @@ func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
 		}
 		xs = append(xs, s.key.e)
 	}
+	if s.file != nil {
+		c.fileColumns(end, e)
+	}
 	end.scope = e.freeze(xs...)
 	return b
+}
+
+// fileColumns checks what a sink of files takes of the rows that reach it on one way.
+func (c *checker) fileColumns(end *sinkEnd, e *env) {
+	s, d := end.decl, end.decl.file
+	if d.by != nil {
+		switch f, ok := e.lookup(d.by.text); {
+		case !ok:
+			c.add(d.by.at, nearest(d.by.text, firstNames(e.scope)), "there is no field %s here", d.by.text)
+		case f.Type.Kind != vec.Time:
+			c.add(d.by.at, "declare it under types, or set: {"+d.by.text+": timestamp("+d.by.text+")}", "folders need a timestamp, %s is %s", d.by.text, typeText(f.Type))
+		default:
+			end.by = f.Index
+		}
+	}
+	if d.format.Form == filesink.FormJSON {
+		return
+	}
+	from := "rows on another way"
+	if e.src.decl != nil {
+		from = "rows of " + e.src.decl.name
+	}
+	columns := make([]filesink.Column, len(end.names))
+	for i, name := range end.names {
+		f, _ := e.scope.Lookup(name)
+		col, ok := d.column(name, f.Type, d.scale(s.settings))
+		if !ok && d.format.Form == filesink.FormParquet {
+			c.add(s.at, "declare it under types, or leave it out by fields", "sink %s: a column of Parquet needs a type, %s is %s", s.name, name, typeText(f.Type))
+			return
+		}
+		if columns[i] = col; d.format.Form == filesink.FormCSV {
+			columns[i] = filesink.Column{Name: name} // whatever type: all are text
+		}
+	}
+	if d.format.Columns == nil {
+		d.format.Columns, d.first = columns, from
+		return
+	}
+	if !slices.Equal(d.format.Columns, columns) {
+		c.add(s.at, "name fields that all of them have, of the same types", "sink %s: %s have the columns %s, %s have %s, and a file has one list of them", s.name, from, d.text(columns), d.first, d.text(d.format.Columns))
+	}
+}
+
+// text lists the columns as files have them: those of CSV have no types.
+func (d *fileDecl) text(columns []filesink.Column) string {
+	all := make([]string, len(columns))
+	for i := range columns {
+		all[i] = columns[i].Name
+		if d.format.Form == filesink.FormParquet {
+			all[i] += " " + columns[i].Type.String()
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // planSink makes a sink of a plan.
@@ -321,6 +453,10 @@ type sinkRun struct {
 	key   *expr.Program // nil: none
 	keys  vec.Column
 	times *vec.Column // event times of the records; nil if they have none
+	by    *vec.Column // times that name folders; nil if there are none
+	fits  func(row []byte) error
+	hour  time.Time // of named
+	named string    // the folder of the row before; empty: none
 }
 
 func (t *task) newSinkRun(e *sinkEnd) *sinkRun {
@@ -334,6 +470,12 @@ func (t *task) newSinkRun(e *sinkEnd) *sinkRun {
 	}
 	if t.src.time >= 0 {
 		r.times = t.root.rows.Cols[t.src.time]
+	}
+	if e.by >= 0 {
+		r.by = r.f.rows.Cols[e.by]
+	}
+	if f := e.decl.file; f != nil {
+		r.fits = f.format.Fits()
 	}
 	return r
 }
@@ -369,8 +511,29 @@ func (r *sinkRun) run(sel []int32) {
 		}
 		o.arena = append(o.arena, '}')
 		row.Value = o.arena[at:len(o.arena):len(o.arena)]
+		if r.fits != nil {
+			if err := r.fits(row.Value); err != nil {
+				r.t.reject(row.record, plan.RejectBad, r.end.decl.label(), err.Error())
+				continue
+			}
+		}
+		if r.by != nil {
+			row.Topic = r.folder(int(i))
+		}
 		o.rows = append(o.rows, row)
 	}
+}
+
+// folder is that of row i. Rows near each other mostly share theirs.
+func (r *sinkRun) folder(i int) string {
+	if r.by.IsNull(i) {
+		return filesink.Folder(time.Time{}, r.end.decl.file.unit)
+	}
+	at := time.Unix(0, r.by.Int[i]).UTC()
+	if hour := at.Truncate(time.Hour); !hour.Equal(r.hour) || r.named == "" {
+		r.hour, r.named = hour, filesink.Folder(at, r.end.decl.file.unit)
+	}
+	return r.named
 }
 
 // appendKeyText appends a key as text: strings and bytes as they are.

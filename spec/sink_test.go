@@ -1,8 +1,12 @@
 package spec
 
 import (
+	"compress/gzip"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io"
+	"math/big"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/doctor"
@@ -194,5 +200,117 @@ sinks:
 		if got := run(chunk); !reflect.DeepEqual(got, want) {
 			t.Errorf("in chunks of %d the output is another", chunk)
 		}
+	}
+}
+
+const formsOfFiles = `
+pipeline: p
+sources:
+  s:
+    file: {paths: [in.jsonl]}
+    decode: json
+    types: {id: string, at: timestamp, amount: decimal, n: int}
+    on_bad_record: skip
+streams:
+  tagged:
+    from: s
+    steps:
+      - set:
+          words: split(id, " ")
+sinks:
+  hours:
+    from: tagged
+    fields: [id, amount, at, n, words]
+    encode: parquet
+    file: {dir: out, by: {field: at, unit: hour}, scale: 2}
+  text:
+    from: s
+    fields: [id, amount, n]
+    encode: csv
+    file: {dir: out, compression: gzip}
+`
+
+// TestFormsOfFiles runs a pipeline into files of each form, in folders by hour, and reads them.
+func TestFormsOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	rows := `{"id":"a","at":"2026-01-31T07:59:59.999999999Z","amount":"12.50","n":1,"tags":["x","y"]}
+{"id":"b, c","at":"2026-01-31T08:00:00Z","amount":1e2,"n":null}
+{"id":"thousandths","at":"2026-01-31T08:00:00Z","amount":0.001,"n":3}
+{"id":"","at":"2026-01-31T07:00:00Z","amount":null,"n":-4,"tags":[]}
+{"id":"never","at":null,"n":5}
+`
+	if err := os.WriteFile(filepath.Join(dir, "in.jsonl"), []byte(rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse("p.yaml", []byte(formsOfFiles), Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := p.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := engine.Options{DataDir: filepath.Join(dir, "data"), UntilCaughtUp: true}
+	if err := engine.Run(t.Context(), engine.Wrap(pl), opts); err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		ID     string   `parquet:"id"`
+		Amount [16]byte `parquet:"amount"`
+		At     int64    `parquet:"at"`
+		N      *int64   `parquet:"n,optional"`
+		Words  []string `parquet:"words,list"`
+	}
+	var got []string
+	for _, folder := range []string{"day=2026-01-31/hour=07", "day=2026-01-31/hour=08", "day=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"} {
+		rows, err := parquet.ReadFile[row](filepath.Join(dir, "out", filepath.FromSlash(folder), "hours-00000000000000000001.parquet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			n := "null"
+			if r.N != nil {
+				n = fmt.Sprint(*r.N)
+			}
+			got = append(got, fmt.Sprintf("%s|%d|%d|%s|%q", r.ID, new(big.Int).SetBytes(r.Amount[:]), r.At, n, r.Words))
+		}
+	}
+	want := []string{
+		`a|1250|1769846399999999999|1|["a"]`, `|0|1769842800000000000|-4|[""]`, `b, c|10000|1769846400000000000|null|["b," "c"]`, `never|0|0|5|["never"]`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Parquet: %q", got)
+	}
+
+	f, err := os.Open(filepath.Join(dir, "out", "text-00000000000000000001.csv.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // it was read
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "id,amount,n\na,12.5,1\n\"b, c\",100,\nthousandths,0.001,3\n\"\",,-4\nnever,,5\n"; string(b) != want {
+		t.Errorf("CSV: %s", b)
+	}
+
+	// What a column can't hold stops a pipeline that isn't told to skip it.
+	strict := strings.NewReplacer("skip", "stop", "dir: out", "dir: other").Replace(formsOfFiles)
+	p, err = Parse("p.yaml", []byte(strict), Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pl, err = p.Plan(); err != nil {
+		t.Fatal(err)
+	}
+	opts.DataDir = filepath.Join(dir, "data2")
+	err = engine.Run(t.Context(), engine.Wrap(pl), opts)
+	if e, ok := errors.AsType[*batch.Error](err); !ok || e.Code != batch.CodeBadRecord || e.Op != "sink hours" || e.Offset != 2 || !strings.Contains(err.Error(), "field amount: 0.001 has more than 2 digits behind the point") {
+		t.Errorf("an amount of three digits: %v", err)
 	}
 }

@@ -93,7 +93,7 @@ var table = map[string]rule{
 	"sink/sinktest":             {ours: []string{"sink"}},
 	"sink/kafkasink":            {ours: []string{"sink"}, clients: []string{hclog, franz}},
 	"sink/sqlsink":              {ours: []string{"sink", "codec", "emitter", "internal/sqldb"}, clients: []string{hclog}},
-	"sink/filesink":             {ours: []string{"sink", "sink/deadletter", "codec", "emitter"}, clients: []string{hclog, lz}},
+	"sink/filesink":             {ours: []string{"sink", "sink/deadletter", "codec", "emitter"}, clients: []string{hclog, lz, "github.com/parquet-go/parquet-go"}},
 	"pebblestate":               {ours: []string{"state", "txstate", "agg"}, clients: []string{hclog, xxhash, pebble, "github.com/cockroachdb/errors", "github.com/hashicorp/golang-lru/v2"}},
 
 	// The engine.

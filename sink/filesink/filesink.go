@@ -1,14 +1,16 @@
 package filesink
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -23,10 +25,9 @@ type Config struct {
 	Pipeline, Sink string
 	Dir            string // is made if it doesn't exist
 	// Name begins the files' names; empty: Sink. Sinks of one folder need different ones.
-	Name string
-	// Extension of the files' names; empty: .jsonl.
-	Extension string
-	Logger    hclog.Logger
+	Name   string
+	Format Format
+	Logger hclog.Logger
 }
 
 // Sink writes files. See the package's documentation for what it guarantees.
@@ -51,8 +52,8 @@ func New(cfg Config) (*Sink, error) {
 	if cfg.Name == "" {
 		cfg.Name = cfg.Sink
 	}
-	if cfg.Extension == "" {
-		cfg.Extension = ".jsonl"
+	if err := cfg.Format.Check(); err != nil {
+		return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "file sink", err, "")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -112,7 +113,7 @@ func (s *Sink) claim(epoch batch.Epoch) (sink.Progress, error) {
 			return sink.Progress{}, sink.Deposed("folder "+s.cfg.Dir, last.Epoch, epoch)
 		}
 		// What the last step decided is finished before anything else may be.
-		if err := s.publish(&last); err != nil {
+		if err := s.publish(&last, false); err != nil {
 			return sink.Progress{}, err
 		}
 		next := last
@@ -128,49 +129,93 @@ func (s *Sink) claim(epoch batch.Epoch) (sink.Progress, error) {
 		}
 		s.at = next.Number
 		s.journal.trim()
-		if err := s.sweep(); err != nil {
+		if err := s.sweep(epoch); err != nil {
 			return sink.Progress{}, err
 		}
 		return next.progress()
 	}
 }
 
-// partName is where a batch lies until it counts.
-func (s *Sink) partName(st *step) string {
-	return filepath.Join(s.journal.dir, fmt.Sprintf("%020d.%d.part", st.Txid, st.PartEpoch))
+// partName is where file i of a batch lies until it counts.
+func (s *Sink) partName(st *step, i int) string {
+	name := fmt.Sprintf("%020d.%d", st.Txid, st.PartEpoch)
+	if i > 0 {
+		name += fmt.Sprintf(".%d", i)
+	}
+	return filepath.Join(s.journal.dir, name+partExt)
 }
 
-func (s *Sink) finalName(st *step) string {
-	return filepath.Join(s.cfg.Dir, fmt.Sprintf("%s-%020d%s", s.cfg.Name, st.Txid, s.cfg.Extension))
+const partExt = ".part"
+
+// partEpoch is the epoch under which a file aside was written.
+func partEpoch(name string) (batch.Epoch, bool) {
+	fields := strings.Split(filepath.Base(name), ".")
+	if len(fields) < 3 {
+		return 0, false
+	}
+	epoch, err := strconv.ParseUint(fields[1], 10, 64)
+	return batch.Epoch(epoch), err == nil
 }
 
-// publish gives the file of a decided batch its name, if it hasn't it yet.
-func (s *Sink) publish(st *step) error {
-	if st.Txid == 0 {
-		return nil
-	}
-	err := os.Rename(s.partName(st), s.finalName(st))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // that is done already
-	}
-	if err == nil {
-		err = syncDir(s.cfg.Dir)
-	}
-	return err
+// fileName is the name of a batch's file in a folder, relative and with slashes.
+func (s *Sink) fileName(folder string, txid batch.Txid) string {
+	return path.Join(folder, fmt.Sprintf("%s-%020d%s", s.cfg.Name, txid, s.cfg.Format.extension()))
 }
 
-// sweep removes what was written and never counted.
-func (s *Sink) sweep() error {
-	names, err := filepath.Glob(filepath.Join(globEscape(s.journal.dir), "*.part"))
-	if err != nil {
-		return err
+// files lists the names of a step's files.
+func (s *Sink) files(st *step) []string {
+	if len(st.Files) > 0 || st.Txid == 0 {
+		return st.Files
 	}
-	steps, err := filepath.Glob(filepath.Join(globEscape(s.journal.dir), "*.step"))
-	if err != nil {
-		return err
+	return []string{fmt.Sprintf("%s-%020d.jsonl", s.cfg.Name, st.Txid)} // of a step from before files had folders and forms
+}
+
+// publish gives the files of a decided batch their names, if they haven't them yet. After a claim nothing is missing of what isn't there
+// any more: readers may take files away. must: this process has just written them.
+func (s *Sink) publish(st *step, must bool) error {
+	touched := map[string]bool{}
+	for i, name := range s.files(st) {
+		part, final := s.partName(st, i), filepath.Join(s.cfg.Dir, filepath.FromSlash(name))
+		dir := filepath.Dir(final)
+		if _, err := os.Lstat(part); errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Lstat(final); must && err != nil {
+				return fmt.Errorf("the file of txid %d that was written aside is gone: %w", st.Txid, err)
+			}
+			continue // that is done already
+		}
+		if !touched[dir] && dir != filepath.Clean(s.cfg.Dir) {
+			if err := makeDirs(s.cfg.Dir, dir); err != nil {
+				return err
+			}
+		}
+		if err := os.Rename(part, final); err != nil && !(errors.Is(err, fs.ErrNotExist) && !must) {
+			return err
+		}
+		touched[dir] = true
 	}
-	names = append(names, steps...)
+	for _, dir := range slices.Sorted(maps.Keys(touched)) {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep removes what was written and never counted, up to our epoch: what a process of a higher one writes, which has taken over from us
+// meanwhile, is its own.
+func (s *Sink) sweep(epoch batch.Epoch) error {
+	var names []string
+	for _, pattern := range []string{"*" + partExt, "*.step"} {
+		found, err := filepath.Glob(filepath.Join(globEscape(s.journal.dir), pattern))
+		if err != nil {
+			return err
+		}
+		names = append(names, found...)
+	}
 	for _, name := range names {
+		if e, ok := partEpoch(name); ok && e > epoch {
+			continue
+		}
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -188,39 +233,63 @@ func (s *Sink) Prepare(_ context.Context, out *sink.Output) error {
 		return s.failure("prepare", errUnclaimed)
 	}
 	st := &step{Pipeline: s.cfg.Pipeline, Sink: s.cfg.Sink, Epoch: out.Epoch, Txid: out.Txid, Chain: hex(out.Chain), PartEpoch: out.Epoch}
-	if err := s.write(s.partName(st), out); err != nil {
-		return s.failure("writing the batch", err)
+	folders := byFolder(out)
+	for i, folder := range slices.Sorted(maps.Keys(folders)) {
+		if err := s.write(s.partName(st, i), folder, folders[folder]); err != nil {
+			return s.failure("writing the batch", err)
+		}
+		st.Files = append(st.Files, s.fileName(folder, out.Txid))
 	}
 	s.part = st
 	return nil
 }
 
-func (s *Sink) write(name string, out *sink.Output) (err error) {
+// placed is a record with the partition that it is of.
+type placed struct {
+	partition batch.Partition
+	*sink.Record
+}
+
+// byFolder sorts a batch's records by the folder that each goes to, which its topic names.
+func byFolder(out *sink.Output) map[string][]placed {
+	all := map[string][]placed{}
+	for p, r := range out.All() {
+		all[r.Topic] = append(all[r.Topic], placed{p, r})
+	}
+	return all
+}
+
+func (s *Sink) write(name, folder string, records []placed) (err error) {
+	if folder != "" && !isFolder(folder) {
+		return batch.NewError(batch.Permanent, batch.CodeBadRecord, "write", fmt.Errorf("%q names no folder below the sink's", folder), "name folders by words with slashes between, none of which begins with a dot").
+			At(records[0].partition, records[0].Offset)
+	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o666) //nolint:gosec // readers are others; umask says who
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriterSize(f, 64<<10)
-	for p, r := range out.All() {
-		line := r.Value
-		if line == nil {
-			line = []byte("null")
-		}
-		if bytes.IndexByte(line, '\n') >= 0 {
-			return batch.NewError(batch.Permanent, batch.CodeBadRecord, "write", errors.New("the value holds a line break, which ends a record in the file"), "write it as JSON").At(p, r.Offset)
-		}
-		if _, err := w.Write(line); err != nil {
-			return err
-		}
-		if err := w.WriteByte('\n'); err != nil {
+	w, err := s.cfg.Format.begin(f)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if err := w.add(r.Record); err != nil {
+			if e, ok := errors.AsType[*batch.Error](err); ok {
+				return e.At(r.partition, r.Offset)
+			}
 			return err
 		}
 	}
-	if err := w.Flush(); err != nil {
+	if err := w.end(); err != nil {
 		return err
 	}
 	return f.Sync()
+}
+
+// isFolder tells whether a name with slashes is one of a folder within another, none of it hidden.
+func isFolder(name string) bool {
+	return filepath.IsLocal(filepath.FromSlash(name)) && path.Clean(name) == name && !strings.HasPrefix(name, ".") && !strings.Contains(name, "/.")
 }
 
 // Commit implements sink.Sink.
@@ -238,7 +307,7 @@ func (s *Sink) Commit(context.Context) error {
 		}
 		return s.failure("commit", err)
 	}
-	if err := s.publish(st); err != nil {
+	if err := s.publish(st, true); err != nil {
 		return s.failure("naming the file", err)
 	}
 	s.claimed, s.at = true, st.Number
@@ -253,9 +322,12 @@ func (s *Sink) Abort(context.Context) error {
 	if s.part == nil {
 		return s.failure("abort", errUnclaimed)
 	}
-	err := os.Remove(s.partName(s.part))
+	var errs []error
+	for i := range s.part.Files {
+		errs = append(errs, os.Remove(s.partName(s.part, i)))
+	}
 	s.part = nil
-	return s.failure("abort", err)
+	return s.failure("abort", errors.Join(errs...))
 }
 
 // Forget implements sink.Sink.

@@ -139,6 +139,59 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 }
 
+// TestSweepOfAZombie lets a process that was frozen within its claim go on once another has taken over and written a batch aside.
+func TestSweepOfAZombie(t *testing.T) {
+	f := folder{t, t.TempDir()}
+	old, err := f.Open()
+	must(t, err)
+	_, err = old.Claim(t.Context(), 1)
+	must(t, err)
+	now, err := f.Open()
+	must(t, err)
+	_, err = now.Claim(t.Context(), 2)
+	must(t, err)
+	must(t, now.Prepare(t.Context(), out(1, 2, "a")))
+	must(t, old.(*Sink).sweep(1))
+	must(t, now.Commit(t.Context()))
+	if recs, err := f.Records(t.Context()); err != nil || len(recs) != 1 {
+		t.Errorf("%d records, %v", len(recs), err)
+	}
+}
+
+// TestPartIsGone removes what was written aside before it gets its name.
+func TestPartIsGone(t *testing.T) {
+	f := folder{t, t.TempDir()}
+	k, err := f.Open()
+	must(t, err)
+	_, err = k.Claim(t.Context(), 1)
+	must(t, err)
+	must(t, k.Prepare(t.Context(), out(1, 1, "a")))
+	must(t, os.Remove(k.(*Sink).partName(k.(*Sink).part, 0)))
+	if err := k.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "txid 1") {
+		t.Errorf("a batch whose file is gone: %v", err)
+	}
+}
+
+// TestStepFromBefore finishes the naming of a batch whose step lists no files, as those of earlier versions.
+func TestStepFromBefore(t *testing.T) {
+	f := folder{t, t.TempDir()}
+	k, err := f.Open()
+	must(t, err)
+	_, err = k.Claim(t.Context(), 1)
+	must(t, err)
+	must(t, k.Prepare(t.Context(), out(3, 1, "a")))
+	s := k.(*Sink)
+	s.part.Files = nil
+	must(t, s.journal.take(s.at, s.part))
+	next, err := New(Config{Pipeline: "p", Sink: "out", Dir: s.cfg.Dir, Format: Format{Form: FormCSV, Columns: []Column{{Name: "v"}}}})
+	must(t, err)
+	_, err = next.Claim(t.Context(), 2)
+	must(t, err)
+	if recs, err := f.Records(t.Context()); err != nil || len(recs) != 1 {
+		t.Errorf("%d records, %v", len(recs), err)
+	}
+}
+
 func TestGarbledJournal(t *testing.T) {
 	for _, garbage := range []string{"", "{", `{"tridentd":1,"step":7}`, `{"tridentd":1,"step":1,"chain":"x"}`} {
 		f := folder{t, t.TempDir()}

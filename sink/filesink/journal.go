@@ -27,6 +27,8 @@ type step struct {
 	Chain    string      `json:"chain"` // 16 hexadecimal digits
 	// PartEpoch is the epoch under which the file of Txid was written.
 	PartEpoch batch.Epoch `json:"part_epoch"`
+	// Files are the names of Txid's files, relative to the folder and with slashes. The i-th was written aside as part i.
+	Files []string `json:"files,omitempty"`
 }
 
 // stepVersion is the version of the form. Readers accept later ones, which only add fields.
