@@ -402,10 +402,12 @@ func joinText(st *stepDecl) string {
 	if j.as != "" {
 		text += " as " + j.as
 	}
-	for side, n := range st.lates() {
-		if n != nil {
-			text += []string{" late to ", " late of the other to "}[side] + n.text
-		}
+	lates := st.lates()
+	if n := lates[0]; n != nil {
+		text += " late to " + n.text
+	}
+	if n := lates[1]; n != nil {
+		text += " late of the other to " + n.text
 	}
 	return text
 }

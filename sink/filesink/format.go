@@ -120,11 +120,11 @@ func (f *Format) packed() bool { return f.Compression != "" && f.Compression != 
 
 // extension of the files' names.
 func (f *Format) extension() string {
-	ext := ".jsonl"
-	switch f.Form {
-	case FormParquet:
+	if f.Form == FormParquet {
 		return ".parquet" // its pages are packed, the file isn't
-	case FormCSV:
+	}
+	ext := ".jsonl"
+	if f.Form == FormCSV {
 		ext = ".csv"
 	}
 	switch f.Compression {

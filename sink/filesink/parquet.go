@@ -72,7 +72,7 @@ const (
 )
 
 type parquetRows struct {
-	w    *parquet.Writer
+	w    *parquet.GenericWriter[any]
 	doc  *document
 	rows []parquet.Row
 }
@@ -94,7 +94,7 @@ func newParquetRows(w io.Writer, f *Format) (*parquetRows, error) {
 	case "zstd":
 		codec = &parquet.Zstd
 	}
-	return &parquetRows{doc: newDocument(f.Columns), w: parquet.NewWriter(w, parquet.NewSchema("row", m), parquet.Compression(codec),
+	return &parquetRows{doc: newDocument(f.Columns), w: parquet.NewGenericWriter[any](w, parquet.NewSchema("row", m), parquet.Compression(codec),
 		parquet.CreatedBy("tridentd", "", ""), // no version: the same rows make the same bytes
 		parquet.DictionaryMaxBytes(dictionaryBytes), parquet.MaxRowsPerRowGroup(rowGroupRows))}, nil
 }

@@ -151,11 +151,11 @@ func (d *document) valueOf(f jsonscan.Field, c *Column, t Type) (value.Value, er
 }
 
 func ofText(text []byte, t Type) (value.Value, error) {
-	switch t {
-	case TypeBytes:
+	if t == TypeBytes {
 		b, err := base64.StdEncoding.AppendDecode(nil, text)
 		return value.BytesOf(b), err
-	case TypeTimestamp:
+	}
+	if t == TypeTimestamp {
 		at, err := time.Parse(time.RFC3339Nano, string(text))
 		if err != nil {
 			return value.Value{}, fmt.Errorf("%q is no time of RFC 3339", text)
