@@ -89,6 +89,13 @@ func (d *schemaDecl) has(path string) bool {
 	return true
 }
 
+// data is d for records without what stands before them.
+func (d *schemaDecl) data() *schemaDecl {
+	c := *d
+	c.registry = nil
+	return &c
+}
+
 // text says what decides the values.
 func (d *schemaDecl) text() string {
 	text := ""
@@ -101,7 +108,7 @@ func (d *schemaDecl) text() string {
 	return text
 }
 
-// readSchemas reads the schemas of sources, so that a misspelt field is a mistake of the pipeline's file.
+// readSchemas reads the schemas of sources and sinks, so that a misspelt field is a mistake of the pipeline's file.
 func (b *modeler) readSchemas(dir string) {
 	for _, s := range b.m.sources {
 		d := &s.decode
@@ -113,6 +120,9 @@ func (b *modeler) readSchemas(dir string) {
 			continue
 		}
 		d.schema = b.schema(d.kind, d.settings, d.at, dir, "source "+s.name)
+	}
+	for _, s := range b.m.sinks {
+		b.encodeSchema(s, dir)
 	}
 }
 

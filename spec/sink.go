@@ -13,6 +13,7 @@ import (
 	"github.com/tridentd/tridentd/batch"
 	connect "github.com/tridentd/tridentd/connect/kafka"
 	"github.com/tridentd/tridentd/doctor"
+	"github.com/tridentd/tridentd/internal/columnar"
 	"github.com/tridentd/tridentd/internal/expr"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/internal/value"
@@ -43,7 +44,11 @@ func sinkField() *field {
 		}},
 		postgresSink(),
 		sqliteSink(),
-		{name: "encode", kind: kindEnum, enum: []string{"json", "csv", "parquet"}, laterEnum: []string{"avro", "protobuf"}, def: "json", doc: "The form of a record's value. `json`: an object with the row's fields. `csv` and `parquet` are forms of files."},
+		{
+			name: "encode", kind: kindEnum, enum: []string{"json", "csv", "parquet", "avro", "protobuf"}, def: "json",
+			doc:    "The form of a record's value. `json`: an object with the row's fields. `csv` and `parquet` are forms of files. `avro`, `protobuf`: a record of a schema, which a file holds; of Kafka only.",
+			enumOr: &field{kind: kindObject, fields: encodeFormats()},
+		},
 		{name: "fields", kind: kindList, item: &field{kind: kindRef}, def: "all that are known", example: "fields: [id, amount]", doc: "The fields to write, in this order. Without it, those that are declared, come of a file's header line, or were made by steps; of JSON documents without declared types they must be named."},
 	}}
 }
@@ -69,6 +74,7 @@ type sinkDecl struct {
 	fields    []*node
 	table     bool      // of a SQL database, which the target's text describes wholly
 	file      *fileDecl // nil: another connector
+	encode    encodeDecl
 }
 
 // fileDecl is what a sink's files look like.
@@ -82,8 +88,8 @@ type fileDecl struct {
 func (b *modeler) file(s *sinkDecl, form *node) *fileDecl {
 	n := s.settings
 	d := &fileDecl{format: filesink.Format{Form: filesink.FormJSON, Compression: n.get("compression").str()}}
-	if form != nil {
-		d.format.Form = filesink.Form(form.text)
+	if text := form.str(); text == "csv" || text == "parquet" {
+		d.format.Form = filesink.Form(text)
 	}
 	if by := n.get("by"); by != nil {
 		d.by, d.unit = by.get("field"), filesink.Unit(by.get("unit").str())
@@ -163,6 +169,7 @@ func (b *modeler) sink(name string, n *node) *sinkDecl {
 			s.fields = f.list
 		}
 	default:
+		s.encode = encodeOf(form)
 		if k := s.settings.get("key"); k != nil {
 			s.key = &b.exprs(nil, "key", k)[0]
 		}
@@ -180,7 +187,7 @@ func (s *sinkDecl) text(target string) string {
 			parts = append(parts, fmt.Sprintf("by %s of %s", s.file.unit, s.file.by.text))
 		}
 	case !s.table:
-		parts = append(parts, "json")
+		parts = append(parts, s.encode.text())
 	}
 	if s.key != nil {
 		parts = append(parts, "key "+s.key.e.String())
@@ -277,7 +284,8 @@ type sinkEnd struct {
 	scope *expr.Scope
 	names []string
 	cols  []int
-	by    int // the column whose time names the folder; -1: none
+	by    int              // the column whose time names the folder; -1: none
+	types []columnar.Field // of the names
 }
 
 // sinkBranch checks what a sink takes of the rows that reach it on one way.
@@ -287,6 +295,7 @@ func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
 	take := func(name string) {
 		if f, ok := e.lookup(name); ok {
 			end.names, end.cols = append(end.names, name), append(end.cols, f.Index)
+			end.types = append(end.types, columnar.Field{Name: name, Type: f.Type.Type})
 		}
 	}
 	switch {
@@ -315,6 +324,7 @@ func (c *checker) sinkBranch(index int, s *sinkDecl, e *env) *branch {
 			c.add(s.at, "fields: [_offset]", "sink %s: the rows have no fields", s.name)
 		}
 	}
+	c.fits(s, end)
 	var xs []*expr.Expr
 	if s.key != nil {
 		if t, ok := c.typed(*s.key, e); ok && (t.Kind == vec.List) {
@@ -450,6 +460,7 @@ type sinkRun struct {
 	out   *outlet
 	names [][]byte
 	cols  []*vec.Column
+	form  rowWriter     // nil: JSON
 	key   *expr.Program // nil: none
 	keys  vec.Column
 	times *vec.Column // event times of the records; nil if they have none
@@ -464,6 +475,9 @@ func (t *task) newSinkRun(e *sinkEnd) *sinkRun {
 	for i, name := range e.names {
 		r.names = append(r.names, append(value.AppendJSON(nil, value.StringOf(name)), ':'))
 		r.cols = append(r.cols, r.f.rows.Cols[e.cols[i]])
+	}
+	if e.decl.encode.schema != nil {
+		r.form = e.decl.encode.writer(e.types, r.cols)
 	}
 	if e.decl.key != nil {
 		r.key = compiled(expr.Compile(e.decl.key.e, e.scope))
@@ -497,19 +511,11 @@ func (r *sinkRun) run(sel []int32) {
 			row.Key = o.arena[at:len(o.arena):len(o.arena)]
 			at = len(o.arena)
 		}
-		o.arena = append(o.arena, '{')
-		for k, c := range r.cols {
-			if k > 0 {
-				o.arena = append(o.arena, ',')
-			}
-			o.arena = append(o.arena, r.names[k]...)
-			if c.IsNull(int(i)) {
-				o.arena = append(o.arena, "null"...)
-				continue
-			}
-			o.arena = value.AppendJSON(o.arena, c.Value(int(i)))
+		if r.form == nil {
+			r.object(i)
+		} else if !r.write(i, row.record) {
+			continue
 		}
-		o.arena = append(o.arena, '}')
 		row.Value = o.arena[at:len(o.arena):len(o.arena)]
 		if r.fits != nil {
 			if err := r.fits(row.Value); err != nil {
@@ -534,6 +540,36 @@ func (r *sinkRun) folder(i int) string {
 		r.hour, r.named = hour, filesink.Folder(at, r.end.decl.file.unit)
 	}
 	return r.named
+}
+
+// object appends row i as a JSON object.
+func (r *sinkRun) object(i int32) {
+	o := r.out
+	o.arena = append(o.arena, '{')
+	for k, c := range r.cols {
+		if k > 0 {
+			o.arena = append(o.arena, ',')
+		}
+		o.arena = append(o.arena, r.names[k]...)
+		if c.IsNull(int(i)) {
+			o.arena = append(o.arena, "null"...)
+			continue
+		}
+		o.arena = value.AppendJSON(o.arena, c.Value(int(i)))
+	}
+	o.arena = append(o.arena, '}')
+}
+
+// write appends row i in the form of the sink. ok is false where the row has none: its record is turned away.
+func (r *sinkRun) write(i, record int32) (ok bool) {
+	b, err := r.form.Write(r.out.arena, int(i))
+	if err != nil {
+		r.out.arena = b[:len(r.out.arena)]
+		r.t.reject(record, plan.RejectBad, r.end.decl.label(), err.Error())
+		return false
+	}
+	r.out.arena = b
+	return true
 }
 
 // appendKeyText appends a key as text: strings and bytes as they are.

@@ -88,6 +88,7 @@ type avroType struct {
 	kind    avroKind
 	logical avroLogical
 	scale   int
+	digits  int // of a decimal: how many it has at most
 	size    int // of a fixed
 	symbols []string
 	def     string // of an enum: what an unknown symbol is read as
@@ -172,7 +173,7 @@ func (t *avroType) setLogical(n *avro.SchemaNode) {
 	switch n.LogicalType {
 	case "decimal":
 		if t.kind == avroBytes || t.kind == avroFixed {
-			t.logical, t.scale = logicalDecimal, n.Scale
+			t.logical, t.scale, t.digits = logicalDecimal, n.Scale, n.Precision
 		}
 	case "uuid":
 		if t.kind == avroFixed && n.Size == 16 {

@@ -4,6 +4,9 @@
 // that don't follow the schema are an error, never a panic, and use no more memory than a small multiple of the record's length.
 // Only the fields that columns ask for are made into values; the others are passed over.
 //
+// What a row is written as depends on its values and the schema alone, and the readers here give those values back: what a schema can't
+// hold as it is (a longer number, a null where there is none) is an error that names the field.
+//
 // Fields are named by their path: `address.city` is the field city of the record address, or the entry city of a map of that name.
 // A field that the schema doesn't have is null.
 package columnar

@@ -15,7 +15,16 @@ import (
 
 // compareSink compares what a batch has for a sink one by one, in order.
 func (r *run) compareSink(txid batch.Txid, name string, want *spec.Literal) string {
-	have := r.outputs[name][txid]
+	have := slices.Clone(r.outputs[name][txid])
+	for i := range have {
+		if have[i].Value == nil {
+			continue
+		}
+		var err error
+		if have[i].Value, err = r.p.SinkValue(name, have[i].Value); err != nil {
+			return fmt.Sprintf("%s: what batch %d has for sink %s can't be read: %v", r.test.PlaceOf(want), txid, name, err)
+		}
+	}
 	var cols []state.Column
 	column := func(name string) {
 		if !slices.ContainsFunc(cols, func(c state.Column) bool { return c.Name == name }) {
