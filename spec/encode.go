@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tridentd/tridentd/connect/schema"
 	"github.com/tridentd/tridentd/internal/columnar"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
@@ -15,12 +16,29 @@ func encodeFormats() []*field {
 	return []*field{
 		{name: "avro", kind: kindObject, operator: true, doc: "Avro's binary form.", fields: []*field{
 			{name: "schema", kind: kindString, required: true, example: "schema: order.avsc", doc: "A file with the schema, in JSON. Rows are written by it."},
+			encodeRegistry(), subjectField(), registerField(),
 		}},
 		{name: "protobuf", kind: kindObject, operator: true, doc: "Protobuf's binary form.", fields: []*field{
 			{name: "schema", kind: kindString, required: true, example: "schema: order.proto", doc: "A .proto file; what it imports lies relative to its folder."},
 			{name: "message", kind: kindString, def: "the file's only one", doc: "The message that a row is written as, of those in the file."},
+			encodeRegistry(), subjectField(), registerField(),
 		}},
 	}
+}
+
+func encodeRegistry() *field {
+	f := registryField()
+	f.def = "none"
+	f.doc = "The schema registry that has the schema: records begin with its id there. `shared` is that of `connections`."
+	return f
+}
+
+func subjectField() *field {
+	return &field{name: "subject", kind: kindString, def: "the topic's name and `-value`", example: "subject: orders-value", doc: "The subject of the registry that has the schema."}
+}
+
+func registerField() *field {
+	return &field{name: "register", kind: kindBool, def: "false", doc: "Whether a start registers the schema where the subject doesn't have it. Otherwise it must be there."}
 }
 
 // encodeDecl says what a sink's rows are written as.
@@ -29,7 +47,8 @@ type encodeDecl struct {
 	form     string // json, avro, protobuf
 	settings *node  // of avro and protobuf; nil: none are given
 	schema   *schemaDecl
-	names    []string // of the fields that rows have, on any way
+	names    []string        // of the fields that rows have, on any way
+	subject  *schema.Subject // nil: records begin with no id
 }
 
 func encodeOf(n *node) encodeDecl {
@@ -62,7 +81,39 @@ func (b *modeler) encodeSchema(s *sinkDecl, dir string) {
 		b.add(d.at, "encode: {"+d.form+": {schema: order."+map[string]string{"avro": "avsc", "protobuf": "proto"}[d.form]+"}}", "sink %s: %s needs the schema to write by", s.name, d.form)
 	case d.settings.get("schema") != nil:
 		d.schema = b.schema(d.form, d.settings, d.at, dir, "sink "+s.name)
+		d.subject = b.subject(s)
 	}
+}
+
+// subject reads where the registry of a sink has its schema.
+func (b *modeler) subject(s *sinkDecl) *schema.Subject {
+	d := s.encode.schema
+	n := s.encode.settings
+	if !n.has("registry") {
+		for _, name := range []string{"subject", "register"} {
+			if c := n.get(name); c != nil {
+				b.add(c.at, "registry: shared, or registry: {url: http://127.0.0.1:8081}", "sink %s: %s is said of a registry, and none is named", s.name, name)
+			}
+		}
+		return nil
+	}
+	if d.registry == nil || d.avro == nil && d.proto == nil {
+		return nil // reported already
+	}
+	name := s.settings.get("topic").str() + "-value"
+	if c := n.get("subject"); c != nil {
+		name = c.text
+	}
+	r := n.get("register")
+	register := r != nil && r.yes
+	if d.avro != nil {
+		return d.registry.AvroSubject(name, d.source, register)
+	}
+	if imports := d.proto.Imports(); len(imports) > 0 {
+		b.add(n.get("schema").at, "put what the message needs into one file", "sink %s: a schema that imports %s has no id in a registry by itself", s.name, strings.Join(imports, ", "))
+		return nil
+	}
+	return d.registry.ProtoSubject(name, d.source, d.proto.Index(), register)
 }
 
 // rowWriter appends row i of its columns as a record.

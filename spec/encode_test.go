@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
+	"github.com/tridentd/tridentd/connect/schema/schematest"
+	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/txstate"
@@ -161,6 +163,69 @@ func TestEncodeMistakes(t *testing.T) {
 	files := strings.Replace(soldYAML("{avro: {schema: sold.avsc}}", ""), `kafka: {brokers: ["b:9092"], topic: sold, key: id}`, "file: {dir: out}", 1)
 	if _, err := Parse("p.yaml", []byte(files), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "records of avro may hold any bytes, as Kafka has them; the lines of a file don't") {
 		t.Errorf("a file: %v", err)
+	}
+}
+
+// TestEncodeRegistry: with a registry, records are the same to the pipeline's digests, and doctor asks for the schema's id.
+func TestEncodeRegistry(t *testing.T) {
+	dir := writeSold(t)
+	reg := schematest.New(t)
+	shared := fmt.Sprintf("connections: {registry: {url: %q}}\n", reg.URL)
+	parse := func(encode string) (*Pipeline, error) {
+		return Parse("p.yaml", []byte(shared+soldYAML(encode, "    fields: [id, amount, state]\n")), Options{Dir: dir})
+	}
+	values := func(encode string) string {
+		t.Helper()
+		p, err := parse(encode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs, _ := encoded(t, p, `{"id":"a","amount":"1.5","state":"DONE"}`, `{"id":"b","amount":"2","state":"NEW"}`)
+		return fmt.Sprintf("%x", recs)
+	}
+	for _, c := range []struct{ alone, with, subject, typ, text string }{
+		{"{avro: {schema: sold.avsc}}", "{avro: {schema: sold.avsc, registry: shared}}", "sold-value", "AVRO", soldSchema},
+		{"{protobuf: {schema: sold.proto, message: Sold}}", "{protobuf: {schema: sold.proto, message: Sold, registry: shared, subject: s}}", "s", "PROTOBUF", soldProto},
+	} {
+		if values(c.alone) != values(c.with) {
+			t.Errorf("%s: a registry changes what the digests are over", c.with)
+		}
+		find := func() string {
+			t.Helper()
+			p, err := parse(c.with)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []string
+			for _, f := range p.m.sinks[0].encode.subject.Check(t.Context(), doctor.Env{}) {
+				all = append(all, f.Level.String()+" "+f.Subject+" "+f.Text)
+			}
+			return strings.Join(all, "\n")
+		}
+		if got := find(); !strings.HasPrefix(got, "error schema registry "+reg.URL+", subject "+c.subject) {
+			t.Errorf("%s: doctor says %s", c.with, got)
+		}
+		reg.Add(c.subject, c.typ, c.text)
+		if got := find(); !strings.Contains(got, "holds the schema under the id") {
+			t.Errorf("%s: doctor says %s", c.with, got)
+		}
+	}
+	if n := reg.Asked("POST /subjects/sold-value/versions"); n != 0 {
+		t.Errorf("a schema was registered %d times", n)
+	}
+	for encode, want := range map[string]string{
+		"{avro: {schema: sold.avsc, subject: x}}":                           "subject is said of a registry, and none is named",
+		"{avro: {schema: sold.avsc, register: true}}":                       "register is said of a registry, and none is named",
+		"{avro: {registry: shared}}":                                        "schema",
+		"{avro: {schema: sold.avsc, registry: {url: h}}}":                   "is no address of a registry",
+		"{protobuf: {schema: uses.proto, message: Uses, registry: shared}}": "a schema that imports sold.proto has no id in a registry by itself",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "uses.proto"), []byte(`syntax = "proto3"; import "sold.proto"; message Uses { string id = 1; string amount = 2; string state = 3; shop.Shop shop = 4; }`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parse(encode); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", encode, err, want)
+		}
 	}
 }
 

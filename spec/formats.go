@@ -64,6 +64,7 @@ type schemaDecl struct {
 	proto    *columnar.ProtoMessage // of a file; nil: none
 	registry *schema.Registry       // nil: none
 	digest   uint64                 // of the file's schema
+	source   string                 // the file's text
 }
 
 func (d *schemaDecl) fields() []columnar.Field {
@@ -169,6 +170,7 @@ func (d *schemaDecl) read(path, message string) error {
 	if err != nil {
 		return fmt.Errorf("the schema can't be read: %w", err)
 	}
+	d.source = string(text)
 	if d.format == "avro" {
 		if d.avro, err = columnar.ParseAvro(string(text)); err != nil {
 			return fmt.Errorf("%s is no schema of Avro that can be used: %w", filepath.Base(path), err)

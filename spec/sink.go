@@ -250,6 +250,9 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 			}
 			cfg.MaxRecordBytes = int32(m.num)
 		}
+		if s.encode.subject != nil {
+			cfg.Head = s.encode.subject.Head
+		}
 		// Making one checks the settings and contacts nobody.
 		probe, err := connect.NewSink(cluster, cfg, c.m.name, s.name, plan.Env{})
 		if err != nil {
@@ -263,8 +266,12 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 		if err := probe.Close(context.Background()); err != nil {
 			panic("spec: a sink that was never claimed doesn't close: " + err.Error())
 		}
-		check := func(ctx context.Context, _ doctor.Env) []doctor.Finding {
-			return connect.CheckSink(ctx, cluster, cfg, c.m.name, s.name)
+		check := func(ctx context.Context, env doctor.Env) []doctor.Finding {
+			found := connect.CheckSink(ctx, cluster, cfg, c.m.name, s.name)
+			if s.encode.subject != nil {
+				found = append(found, s.encode.subject.Check(ctx, env)...)
+			}
+			return found
 		}
 		read := func(ctx context.Context, pipeline string, env plan.Env, yield func(*deadletter.Letter) error) error {
 			return connect.ReadLetters(ctx, cluster, cfg.Topic, env, pipeline, yield)

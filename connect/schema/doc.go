@@ -1,4 +1,5 @@
-// Package schema reads records of Avro and Protobuf by schemas from files or from a schema registry.
+// Package schema reads records of Avro and Protobuf by schemas from files or from a schema registry, and says under which id a registry
+// has the schema that records are written by.
 //
 // What a record decodes to depends on its bytes and on the schemas alone. A registry never changes what an id stands for, so that what
 // it has answered once is kept and never asked again. A record whose id the registry doesn't know is a bad record; a registry that is

@@ -13,8 +13,9 @@ import (
 
 // ProtoReader reads records of one message into columns. It is for one goroutine.
 type ProtoReader struct {
-	root *protoPlan
-	text Text
+	root  *protoPlan
+	text  Text
+	unfit []*protoField // of the record at hand: those whose absence is no value of their column
 }
 
 // NewProtoReader returns a reader of records that were written by a message.
@@ -40,6 +41,7 @@ type protoField struct {
 	keys   []*protoField // of a map: its entries that are wanted
 	values []value.Value // of a list: what the record has shown so far
 	seen   bool          // of a wanted entry
+	unfit  error         // what is wrong if it doesn't occur: "" is no decimal
 }
 
 func planProto(m protoreflect.MessageDescriptor, want *node) *protoPlan {
@@ -82,29 +84,38 @@ func planProtoField(d protoreflect.FieldDescriptor, w *node) *protoField {
 
 // Read fills row i from a record.
 func (r *ProtoReader) Read(b []byte, i int) error {
+	r.unfit = r.unfit[:0]
 	for _, f := range r.root.fields {
-		if err := r.clear(f, i); err != nil {
-			return err
-		}
+		r.clear(f, i)
 	}
 	for _, m := range r.root.missing {
 		m.setNull(i)
 	}
-	return r.message(r.root, b, i, 0)
+	if err := r.message(r.root, b, i, 0); err != nil {
+		return err
+	}
+	for _, f := range r.unfit {
+		if f.unfit != nil {
+			return f.unfit
+		}
+	}
+	return nil
 }
 
 // clear sets what a field is that doesn't occur.
-func (r *ProtoReader) clear(f *protoField, i int) error {
-	f.values, f.seen = nil, false
+func (r *ProtoReader) clear(f *protoField, i int) {
+	f.values, f.seen, f.unfit = nil, false, nil
 	w := f.want
 	if len(w.members) > 0 {
 		w.setNull(i)
 		for _, k := range f.keys {
 			k.values, k.seen = nil, false
 		}
-		return nil
+		return
 	}
-	return r.absent(f, slot{w.col, i, r.text})
+	if f.unfit = r.absent(f, slot{w.col, i, r.text}); f.unfit != nil {
+		r.unfit = append(r.unfit, f)
+	}
 }
 
 func (r *ProtoReader) absent(f *protoField, to slot) error {
@@ -178,9 +189,7 @@ func (r *ProtoReader) message(p *protoPlan, b []byte, i, depth int) error {
 		}
 		if p.others != nil {
 			for _, o := range p.others[num] {
-				if err := r.clear(o, i); err != nil {
-					return err
-				}
+				r.clear(o, i)
 			}
 		}
 		if f != nil {
@@ -203,6 +212,7 @@ func protoName(f *protoField, num protowire.Number) string {
 // field reads one occurrence of a field. b holds exactly its value.
 func (r *ProtoReader) field(f *protoField, typ protowire.Type, b []byte, i, depth int) error {
 	d, w := f.desc, f.want
+	f.unfit = nil
 	switch {
 	case d.IsMap():
 		if w.col != nil {
@@ -221,9 +231,7 @@ func (r *ProtoReader) field(f *protoField, typ protowire.Type, b []byte, i, dept
 			// From here on a field that doesn't occur is what its type says.
 			f.seen = true
 			for _, c := range f.inner.fields {
-				if err := r.clear(c, i); err != nil {
-					return err
-				}
+				r.clear(c, i)
 			}
 		}
 		return r.message(f.inner, b, i, depth+1)
@@ -300,9 +308,7 @@ func (r *ProtoReader) entry(f *protoField, typ protowire.Type, b []byte, i, dept
 		if k.name != string(key) {
 			continue
 		}
-		if err := r.clear(k, i); err != nil {
-			return err
-		}
+		r.clear(k, i)
 		if !hasVal {
 			return nil
 		}

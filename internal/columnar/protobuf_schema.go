@@ -107,6 +107,18 @@ func (f *ProtoFile) At(index []int) (*ProtoMessage, error) {
 	return &ProtoMessage{found}, nil
 }
 
+// Imports lists what the message's file imports, but for the well-known files of Google's.
+func (m *ProtoMessage) Imports() []string {
+	var all []string
+	imports := m.desc.ParentFile().Imports()
+	for i := range imports.Len() {
+		if path := imports.Get(i).Path(); !strings.HasPrefix(path, "google/protobuf/") {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
 // Index is where the message lies in its file.
 func (m *ProtoMessage) Index() []int {
 	var at []int

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/tridentd/tridentd/decimal"
 	"github.com/tridentd/tridentd/internal/value"
 	"github.com/tridentd/tridentd/internal/vec"
 )
@@ -149,6 +150,31 @@ func TestProtoWire(t *testing.T) {
 		b := str(nil, 14, string(num(nil, 1, uint64(seconds))))
 		if err := NewProtoReader(m, ts, noText).Read(b, 0); err == nil {
 			t.Errorf("a time of %d s is taken", seconds)
+		}
+	}
+}
+
+// TestProtoTextOfNoValue: a text that stands for a decimal is read where it occurs; where it doesn't, the schema's "" is none.
+func TestProtoTextOfNoValue(t *testing.T) {
+	m := protoOrder(t)
+	ts := columns("customer.name")
+	ts[0].Col.Reset(vec.Type{Kind: vec.Decimal}, 1)
+	text := func(c *vec.Column, i int, text []byte) error {
+		d, err := decimal.ParseBytes(text)
+		c.Dec[i] = d
+		return err
+	}
+	r := NewProtoReader(m, ts, text)
+	for _, c := range []struct{ json, want string }{
+		{`{"customer":{"name":"1.5"}}`, `"1.5"`}, {`{"customer":{"age":1}}`, "field name: not a decimal number"}, {`{"customer":{"name":"2"}}`, `"2"`}, {`{}`, "null"},
+	} {
+		err := r.Read(encodeProto(t, m, c.json), 0)
+		got := string(value.AppendJSON(nil, ts[0].Col.Value(0)))
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.json, got, c.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kafkasink
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -34,6 +35,9 @@ type Config struct {
 	TransactionTimeout time.Duration
 	// MaxRecordBytes bounds a record, with its key and headers.
 	MaxRecordBytes int32
+	// Head returns what stands in front of each record's value that isn't null: the id of its schema. It is asked at each claim. It is no part of
+	// what the digests are over. nil: nothing does.
+	Head func(ctx context.Context) ([]byte, error)
 	// Timeout bounds each step that needs the brokers' answer.
 	Timeout time.Duration
 	Logger  hclog.Logger

@@ -349,3 +349,29 @@ func TestCheck(t *testing.T) {
 		t.Errorf("a topic that doesn't exist:\n%s", got)
 	}
 }
+
+// TestHead: what stands in front of values is asked for at a claim, and isn't in front of a null; a claim fails where it can't be had.
+func TestHead(t *testing.T) {
+	k := testenv.Kafka(t)
+	p := newTopic(t, k, 1)
+	head, fails := "\x00\x00\x00\x00\x01", error(nil)
+	p.cfg.Head = func(context.Context) ([]byte, error) { return []byte(head), fails }
+	s := p.claimed(1)
+	long := strings.Repeat("x", 100_000)
+	p.deliver(s, output(1, 1, value("a"), value(""), sink.Record{Key: []byte("k"), Timestamp: sink.NoTimestamp}, value(long)))
+	head = "\x00\x00\x00\x00\x02"
+	if _, err := s.Claim(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	p.deliver(s, output(2, 1, value("b")))
+	p.holds("\x00\x00\x00\x00\x01a", "\x00\x00\x00\x00\x01", "", "\x00\x00\x00\x00\x01"+long, "\x00\x00\x00\x00\x02b")
+	recs, err := p.Records(t.Context())
+	must(t, err)
+	if recs[2].Value != nil {
+		t.Errorf("a null has become %q", recs[2].Value)
+	}
+	fails = batch.NewError(batch.Transient, batch.CodeUnavailable, "schema registry", errors.New("it is away"), "start it")
+	if _, err := s.Claim(t.Context(), 1); batch.CodeOf(err) != batch.CodeUnavailable || batch.KindOf(err) != batch.Transient {
+		t.Errorf("a registry that is away: %v", err)
+	}
+}

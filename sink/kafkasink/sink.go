@@ -27,6 +27,7 @@ type Sink struct {
 	progress sink.Progress // as the group holds it; valid if there is a client
 	open     *sink.Progress
 	txid     batch.Txid // that records without a key are placed by
+	head     []byte     // in front of each value
 	closing  chan struct{}
 	refresh  sync.WaitGroup
 }
@@ -84,6 +85,11 @@ func (s *Sink) Claim(ctx context.Context, epoch batch.Epoch) (sink.Progress, err
 		return sink.Progress{}, configError("kafka", "correct the client's options", "%w", err)
 	}
 	s.client = client
+	if s.cfg.Head != nil {
+		if s.head, err = s.cfg.Head(ctx); err != nil {
+			return fail("the records' schema", err)
+		}
+	}
 	if _, _, err := client.ProducerID(ctx); err != nil {
 		if errors.Is(err, kerr.InvalidTransactionTimeout) {
 			err = s.tooLong(ctx, client, err)
@@ -175,10 +181,14 @@ func (s *Sink) prepare(ctx context.Context, out *sink.Output) error {
 		}
 	}
 	clock := out.Time
+	var headed arena
 	for p, r := range out.All() {
 		rec := &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value, Timestamp: clock}
 		if r.Topic == "" {
 			rec.Topic = s.cfg.Topic
+		}
+		if len(s.head) > 0 && r.Value != nil {
+			rec.Value = headed.join(s.head, r.Value)
 		}
 		if r.Timestamp != sink.NoTimestamp {
 			rec.Timestamp = time.UnixMilli(r.Timestamp)
@@ -217,6 +227,22 @@ func (s *Sink) prepare(ctx context.Context, out *sink.Output) error {
 	}
 	s.open = &p
 	return nil
+}
+
+// arena is memory for values with a head.
+type arena []byte
+
+// arenaSize is the least size of a piece of an arena, in bytes.
+const arenaSize = 64 << 10
+
+// join returns a followed by b.
+func (m *arena) join(a, b []byte) []byte {
+	if n := len(a) + len(b); cap(*m)-len(*m) < n {
+		*m = make([]byte, 0, max(n, arenaSize))
+	}
+	at := len(*m)
+	*m = append(append(*m, a...), b...)
+	return (*m)[at:len(*m):len(*m)]
 }
 
 // Commit implements sink.Sink.

@@ -47,6 +47,8 @@ func New(t testing.TB) *Registry {
 	mux.HandleFunc("GET /schemas/types", func(w http.ResponseWriter, _ *http.Request) { reply(w, []string{"AVRO", "PROTOBUF"}) })
 	mux.HandleFunc("GET /schemas/ids/{id}", r.byID)
 	mux.HandleFunc("GET /subjects/{subject}/versions/{version}", r.byVersion)
+	mux.HandleFunc("POST /subjects/{subject}", r.lookUp)
+	mux.HandleFunc("POST /subjects/{subject}/versions", r.register)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -101,10 +103,68 @@ func (r *Registry) Asked(what string) int {
 func (r *Registry) Add(subject, typ, schema string, refs ...Reference) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.schemas = append(r.schemas, entry{schema, typ, refs})
+	return r.add(subject, entry{schema, typ, refs})
+}
+
+// add gives a subject another version. It is called with the lock held.
+func (r *Registry) add(subject string, e entry) int {
+	r.schemas = append(r.schemas, e)
 	id := first + len(r.schemas) - 1
 	r.subjects[subject] = append(r.subjects[subject], id)
 	return id
+}
+
+// find returns the version of a subject that holds a schema's very text, and its id; 0 if none does.
+func (r *Registry) find(subject string, e entry) (version, id int) {
+	for i, id := range r.subjects[subject] {
+		if have := r.schemas[id-first]; have.Schema == e.Schema && have.Type == e.Type {
+			return i + 1, id
+		}
+	}
+	return 0, 0
+}
+
+// posted reads the schema of a request.
+func posted(w http.ResponseWriter, req *http.Request) (e entry, ok bool) {
+	if err := json.NewDecoder(req.Body).Decode(&e); err != nil {
+		refuse(w, http.StatusUnprocessableEntity, 42201, "Invalid schema: "+err.Error())
+		return e, false
+	}
+	if e.Type == "" {
+		e.Type = "AVRO"
+	}
+	return e, true
+}
+
+func (r *Registry) lookUp(w http.ResponseWriter, req *http.Request) {
+	e, ok := posted(w, req)
+	if !ok {
+		return
+	}
+	subject := req.PathValue("subject")
+	if r.subjects[subject] == nil {
+		refuse(w, http.StatusNotFound, 40401, "Subject '"+subject+"' not found.")
+		return
+	}
+	version, id := r.find(subject, e)
+	if id == 0 {
+		refuse(w, http.StatusNotFound, 40403, "Schema not found")
+		return
+	}
+	r.describe(w, subject, version, id)
+}
+
+// register gives a subject another version, unless one holds the schema already.
+func (r *Registry) register(w http.ResponseWriter, req *http.Request) {
+	e, ok := posted(w, req)
+	if !ok {
+		return
+	}
+	_, id := r.find(req.PathValue("subject"), e)
+	if id == 0 {
+		id = r.add(req.PathValue("subject"), e)
+	}
+	reply(w, map[string]int{"id": id})
 }
 
 func (r *Registry) byID(w http.ResponseWriter, req *http.Request) {
@@ -124,7 +184,10 @@ func (r *Registry) byVersion(w http.ResponseWriter, req *http.Request) {
 		refuse(w, http.StatusNotFound, 40401, "Subject "+subject+" not found")
 		return
 	}
-	id := ids[version-1]
+	r.describe(w, subject, version, ids[version-1])
+}
+
+func (r *Registry) describe(w http.ResponseWriter, subject string, version, id int) {
 	reply(w, struct {
 		Subject string `json:"subject"`
 		Version int    `json:"version"`
