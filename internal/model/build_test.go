@@ -267,15 +267,7 @@ func pass(s stream, f int) stream {
 
 func extreme(s stream, f int) stream {
 	by := func(r row) int64 { return r.N }
-	order := func(a, b row) int {
-		switch {
-		case model.Before(f, a, b):
-			return -1
-		case model.Before(f, b, a):
-			return 1
-		}
-		return 0
-	}
+	order := func(a, b row) int { return model.Compare(f, a, b) }
 	switch f {
 	case 0:
 		return s.BatchMin(order)
@@ -285,6 +277,16 @@ func extreme(s stream, f int) stream {
 		return engine.BatchMinBy(s, by)
 	}
 	return engine.BatchMaxBy(s, by)
+}
+
+func arrange(s stream, f int) stream {
+	switch {
+	case model.Limits(f) > 0:
+		return s.BatchLimit(model.Limits(f))
+	case f == 0:
+		return s.BatchSort(func(a, b row) int { return model.Compare(0, a, b) })
+	}
+	return engine.BatchSortBy(s, func(r row) int64 { return r.N })
 }
 
 // tableText is a static table's records.
@@ -375,6 +377,10 @@ func (b *builder) add(i int, n *model.Node) {
 		put(pass(s, n.F))
 	case model.Extreme:
 		put(extreme(s, n.F).Name(name))
+	case model.Arrange:
+		put(arrange(s, n.F).Name(name))
+	case model.LimitBy:
+		put(engine.BatchLimitBy(engine.GroupBy(s, key), 1+n.F).Name(name))
 	case model.Sink:
 		engine.To(s, name, nowhereElse{f: n.F})
 	case model.Static:

@@ -166,7 +166,7 @@ var drawn = func() []model.Op {
 // answers tells whether a query may have an operator: such as keep nothing and wait for nothing.
 func answers(op model.Op) bool {
 	switch op {
-	case model.Map, model.TryMap, model.PanicMap, model.Filter, model.TryFilter, model.FlatMap, model.Merge, model.Pass, model.Extreme, model.BatchAggregate,
+	case model.Map, model.TryMap, model.PanicMap, model.Filter, model.TryFilter, model.FlatMap, model.Merge, model.Pass, model.Extreme, model.Arrange, model.LimitBy, model.BatchAggregate,
 		model.AggregateAll, model.PartitionAgg, model.InnerJoin, model.LeftJoin, model.RightJoin, model.FullJoin, model.AntiJoin, model.MultiJoin,
 		model.MultiReduce, model.Shuffle, model.PartitionBy, model.Partition, model.Broadcast, model.Global, model.BatchGlobal,
 		model.Lookup, model.StateQuery, model.WindowQuery, model.StaticLookup:

@@ -141,6 +141,25 @@ func Before(f int, a, b Row) bool {
 	return a.N < b.N
 }
 
+// Compare is Before as a comparison.
+func Compare(f int, a, b Row) int {
+	switch {
+	case Before(f, a, b):
+		return -1
+	case Before(f, b, a):
+		return 1
+	}
+	return 0
+}
+
+// Limits tells how many rows an Arrange lets pass; 0: it sorts.
+func Limits(f int) int {
+	if f < 2 {
+		return 0
+	}
+	return f - 1
+}
+
 // TableRows are the rows of a static table: the key and what stands there.
 func TableRows(f int) []Row {
 	all := []Row{{K: "a", N: 5, At: 50}, {K: "c", N: -6}, {K: "1", N: 7, At: 1}, {K: "0", N: 8}, {K: "-1", N: 9}, {K: "b\x001", N: 10}, {K: "a\x000", N: 11, At: 2}}

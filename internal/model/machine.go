@@ -199,7 +199,7 @@ func newMachine(p *Pipeline, mutation Mutation, outer *Machine) *Machine {
 func (n *Node) Exchanges() bool {
 	switch n.Op {
 	case Aggregate, BatchAggregate, AggregateAll, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce,
-		Shuffle, PartitionBy, Partition, Broadcast, Global, BatchGlobal, Latest, LatestEntries, Lookup, StateQuery, WindowQuery, KeepAll, Extreme:
+		Shuffle, PartitionBy, Partition, Broadcast, Global, BatchGlobal, Latest, LatestEntries, Lookup, StateQuery, WindowQuery, KeepAll, Extreme, Arrange, LimitBy:
 		return true
 	default:
 		return false
@@ -462,7 +462,7 @@ func (m *Machine) take(t *task, e edge, v value) {
 	case KeepAll:
 		d.key, d.text = trueKey, "all"
 		m.add(i, d)
-	case Extreme:
+	case Extreme, Arrange:
 		m.add(i, inPart(d, 0))
 	case Filter:
 		if Keep(n.F, v.Row) {
@@ -520,7 +520,7 @@ func (m *Machine) take(t *task, e edge, v value) {
 		}
 		d.key += textKey(d.text)
 		m.add(i, d)
-	default: // BatchAggregate, joins, Latest, Lookup, StateQuery
+	default: // BatchAggregate, joins, Latest, Lookup, StateQuery, LimitBy
 		m.add(i, d)
 	}
 }

@@ -26,5 +26,6 @@ const (
 	TableIsEmpty                       // lookups find nothing in static tables
 	OutputByClock                      // records for sinks have the batch's clock for a timestamp
 	QueriesFindNothing                 // query streams find nothing in states
+	LastPass                           // a limit lets the last pass
 	Mutations
 )

@@ -64,6 +64,8 @@ const (
 	WindowQuery              // Of, Key
 	KeepAll                  // Agg
 	Extreme                  // F: which, of which order
+	Arrange                  // F: sorted, in which order, or limited to how many
+	LimitBy                  // F: to how many, Key
 	Pass                     // F: an operator that changes nothing
 	TryFilter                // F: fails for some values
 	StaticLookup             // Of, Key
@@ -78,7 +80,7 @@ var opNames = [...]string{
 	"source", "map", "try_map", "panic_map", "flaky", "filter", "flat_map", "merge", "aggregate", "updates", "closed", "late",
 	"batch_aggregate", "batch_aggregate_all", "partition_aggregate", "join", "left_join", "right_join", "full_join", "anti_join", "join_within",
 	"multi_join", "multi_reduce", "shuffle", "partition_by", "partition", "broadcast", "global", "batch_global", "partition_persist",
-	"partition_persist_emit", "latest", "latest_entries", "lookup", "state_query", "window_query", "aggregate_all", "extreme", "pass", "try_filter",
+	"partition_persist_emit", "latest", "latest_entries", "lookup", "state_query", "window_query", "aggregate_all", "extreme", "arrange", "limit_by", "pass", "try_filter",
 	"static_lookup", "sink", "watch", "static", "args", "answer",
 }
 
@@ -237,7 +239,7 @@ func describe(s *strings.Builder, nodes []Node) {
 			if n.Timed {
 				fmt.Fprintf(s, " with event time, lateness %ds", n.Seconds)
 			}
-		case Map, TryMap, PanicMap, Filter, FlatMap, Partition, Extreme, Pass, TryFilter, Sink, Static:
+		case Map, TryMap, PanicMap, Filter, FlatMap, Partition, Extreme, Arrange, LimitBy, Pass, TryFilter, Sink, Static:
 			fmt.Fprintf(s, " f%d", n.F)
 		case JoinWithin:
 			fmt.Fprintf(s, " f%d, %ds", n.F, n.Seconds)
@@ -272,7 +274,7 @@ func describe(s *strings.Builder, nodes []Node) {
 func (n *Node) keyed() bool {
 	switch n.Op {
 	case Aggregate, BatchAggregate, InnerJoin, LeftJoin, RightJoin, FullJoin, AntiJoin, JoinWithin, MultiJoin, MultiReduce, PartitionBy, Latest,
-		Lookup, StateQuery, WindowQuery, StaticLookup:
+		Lookup, StateQuery, WindowQuery, StaticLookup, LimitBy:
 		return true
 	default:
 		return false

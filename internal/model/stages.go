@@ -19,6 +19,9 @@ func (m *Machine) exchange(i int) {
 	case Extreme:
 		m.extreme(i, deltas)
 		return
+	case Arrange:
+		m.arrange(i, deltas)
+		return
 	case Aggregate:
 		switch n.Window.Shape {
 		case Session:
@@ -86,6 +89,34 @@ func (m *Machine) extreme(i int, deltas []delta) {
 	m.end(t, m.outs[i])
 }
 
+// arrange hands on the batch's rows in another order, or the first of them.
+func (m *Machine) arrange(i int, deltas []delta) {
+	if len(deltas) == 0 {
+		return
+	}
+	t := m.task(Name(i), 0)
+	f := m.p.Nodes[i].F
+	rows := slices.Clone(deltas)
+	if Limits(f) > 0 {
+		rows = m.limit(rows, Limits(f))
+	} else {
+		slices.SortStableFunc(rows, func(a, b delta) int { return Compare(f*2, a.row, b.row) })
+	}
+	for _, d := range rows {
+		m.send(t, i, d.row, d.at, d.may)
+	}
+	m.end(t, m.outs[i])
+}
+
+// limit returns the first n.
+func (m *Machine) limit(deltas []delta, n int) []delta {
+	n = min(n, len(deltas))
+	if m.mutation == LastPass {
+		return deltas[len(deltas)-n:]
+	}
+	return deltas[:n]
+}
+
 // static is a row of a static table; nil: there is none.
 func (m *Machine) static(node int, key string) []int64 {
 	for _, r := range TableRows(m.p.Nodes[node].F) {
@@ -128,6 +159,11 @@ func (m *Machine) group(t *task, i int, deltas []delta) {
 		found := m.find(n.Of, deltas[0].key)
 		for _, d := range deltas {
 			m.send(t, i, Found(d.row, found), d.at, d.may)
+		}
+		return
+	case LimitBy:
+		for _, d := range m.limit(deltas, 1+n.F) {
+			m.send(t, i, d.row, d.at, d.may)
 		}
 		return
 	case InnerJoin:
