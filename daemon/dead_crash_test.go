@@ -5,16 +5,13 @@ package daemon_test
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/testenv"
 )
 
@@ -81,35 +78,8 @@ streams:
       - aggregate: {n: count()}
 `, pipeline, strings.Join(k.Brokers(), `", "`), to, records, topic))
 			store := filepath.Join(data, pipeline)
-			rng := rand.New(rand.NewPCG(20261203, 7))
-			var last batch.Txid
-			running := 0
-			for i := range kills {
-				cmd := start(t, bin, file, data)
-				if rng.IntN(10) > 0 && i%4 != 3 {
-					awaitCommit(t, store, last)
-					running++
-				}
-				time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
-				if err := cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				cmd.Wait() //nolint:errcheck // it was killed
-				txid, _ := progressOf(t, store)
-				if txid < last {
-					t.Fatalf("kill %d: txid %d after %d", i+1, txid, last)
-				}
-				last = txid
-			}
-			out, err := exec.Command(bin, "run", file, "--data", data, "--until", "caught-up", "--listen", "off").CombinedOutput()
-			if err != nil {
-				t.Fatalf("the last run: %v\n%s", err, out)
-			}
-			if after, _ := progressOf(t, store); after == last {
-				t.Errorf("all was done before the last kill, at txid %d: the kills found too little at work", last)
-			}
-
-			out, err = exec.Command(bin, "deadletters", file, "--format", "json").Output()
+			running := runKilled(t, bin, file, data, store, kills, 20261203)
+			out, err := exec.Command(bin, "deadletters", file, "--format", "json").Output()
 			if err != nil {
 				t.Fatalf("deadletters: %v", err)
 			}
@@ -139,11 +109,7 @@ streams:
 			if len(seen) != len(bad) || len(bad) != (records+6)/7 {
 				t.Errorf("%d dead letters of %d bad records, want %d", len(seen), len(bad), (records+6)/7)
 			}
-			out, err = exec.Command(bin, "replay", file, "--data", data, "--verify").CombinedOutput()
-			if err != nil {
-				t.Errorf("replay: %v\n%s", err, out)
-			}
-			t.Logf("%d records, %d dead letters, %d kills, %d of them after a commit: %s", records, len(letters), kills, running, strings.TrimSpace(string(out)))
+			t.Logf("%d records, %d dead letters, %d kills, %d of them after a commit: %s", records, len(letters), kills, running, verified(t, bin, file, data))
 		})
 	}
 }

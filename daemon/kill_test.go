@@ -4,9 +4,11 @@ package daemon_test
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +77,54 @@ func openStore(t *testing.T, dir string, readOnly bool) *pebblestate.DB {
 		t.Fatal(err)
 	}
 	return db
+}
+
+// runKilled kills a pipeline's process by SIGKILL again and again: mostly a moment after a commit, else at any moment, the start included. Then it has
+// the rest done; some must be left by then. running counts the kills after a commit.
+func runKilled(t *testing.T, bin, file, data, store string, kills int, seed uint64) (running int) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 7))
+	var last batch.Txid
+	for i := range kills {
+		cmd := start(t, bin, file, data)
+		if rng.IntN(10) > 0 && i%4 != 3 {
+			awaitCommit(t, store, last)
+			running++
+		}
+		time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait() //nolint:errcheck // it was killed
+		txid, _ := progressOf(t, store)
+		if txid < last {
+			t.Fatalf("kill %d: txid %d after %d", i+1, txid, last)
+		}
+		last = txid
+	}
+	toTheEnd(t, bin, file, data)
+	if after, _ := progressOf(t, store); after == last {
+		t.Errorf("all was done before the last kill, at txid %d: the kills found too little at work", last)
+	}
+	return running
+}
+
+// toTheEnd runs a pipeline until it has caught up.
+func toTheEnd(t *testing.T, bin, file, data string) {
+	t.Helper()
+	if out, err := exec.Command(bin, "run", file, "--data", data, "--until", "caught-up", "--listen", "off").CombinedOutput(); err != nil {
+		t.Fatalf("the last run: %v\n%s", err, out)
+	}
+}
+
+// verified has replay --verify compare all, and returns what it says.
+func verified(t *testing.T, bin, file, data string) string {
+	t.Helper()
+	out, err := exec.Command(bin, "replay", file, "--data", data, "--verify").CombinedOutput()
+	if err != nil {
+		t.Errorf("replay: %v\n%s", err, out)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // progressOf reads what a killed process left: the last committed txid, and how many offsets are done.

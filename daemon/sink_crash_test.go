@@ -7,9 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/testenv"
 )
 
@@ -79,34 +76,8 @@ sinks:
 	if err := cl.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(20261202, 7))
 	store := filepath.Join(data, "relay-"+topic)
-	var last batch.Txid
-	running := 0
-	for i := range kills {
-		cmd := start(t, bin, file, data)
-		if rng.IntN(10) > 0 && i%4 != 3 {
-			awaitCommit(t, store, last)
-			running++
-		}
-		time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		cmd.Wait() //nolint:errcheck // it was killed
-		txid, _ := progressOf(t, store)
-		if txid < last {
-			t.Fatalf("kill %d: txid %d after %d", i+1, txid, last)
-		}
-		last = txid
-	}
-	out, err := exec.Command(bin, "run", file, "--data", data, "--until", "caught-up", "--listen", "off").CombinedOutput()
-	if err != nil {
-		t.Fatalf("the last run: %v\n%s", err, out)
-	}
-	if after, _ := progressOf(t, store); after == last {
-		t.Errorf("all was done before the last kill, at txid %d: the kills found too little at work", last)
-	}
+	running := runKilled(t, bin, file, data, store, kills, 20261202)
 
 	each := func(where string, rows [][]byte) {
 		t.Helper()
@@ -141,11 +112,7 @@ sinks:
 		rows = append(rows, bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))...)
 	}
 	each("the files", rows)
-	out, err = exec.Command(bin, "replay", file, "--data", data, "--verify").CombinedOutput()
-	if err != nil {
-		t.Errorf("replay: %v\n%s", err, out)
-	}
-	t.Logf("%d records, %d kills, %d of them after a commit, %d files: %s", records, kills, running, len(names), bytes.TrimSpace(out))
+	t.Logf("%d records, %d kills, %d of them after a commit, %d files: %s", records, kills, running, len(names), verified(t, bin, file, data))
 }
 
 // readCommitted reads the values of a topic to its end.

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/testenv"
 )
 
@@ -62,41 +59,8 @@ sinks:
 
 	data := filepath.Join(dir, "data")
 	store := filepath.Join(data, "files")
-	rng := rand.New(rand.NewPCG(20261203, 7))
-	var last batch.Txid
-	running := 0
-	for i := range kills {
-		cmd := start(t, bin, file, data)
-		if rng.IntN(10) > 0 && i%4 != 3 {
-			awaitCommit(t, store, last)
-			running++
-		}
-		time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		cmd.Wait() //nolint:errcheck // it was killed
-		txid, _ := progressOf(t, store)
-		if txid < last {
-			t.Fatalf("kill %d: txid %d after %d", i+1, txid, last)
-		}
-		last = txid
-	}
-	run := func(data string, flags ...string) {
-		t.Helper()
-		args := append([]string{"run", file, "--data", data, "--until", "caught-up", "--listen", "off"}, flags...)
-		if out, err := exec.Command(bin, args...).CombinedOutput(); err != nil {
-			t.Fatalf("run: %v\n%s", err, out)
-		}
-	}
-	run(data)
-	if after, _ := progressOf(t, store); after == last {
-		t.Errorf("all was done before the last kill, at txid %d: the kills found too little at work", last)
-	}
-	out, err := exec.Command(bin, "replay", file, "--data", data, "--verify").CombinedOutput()
-	if err != nil {
-		t.Errorf("replay: %v\n%s", err, out)
-	}
+	running := runKilled(t, bin, file, data, store, kills, 20261203)
+	replayed := verified(t, bin, file, data)
 
 	killed := map[string][]byte{}
 	csvs, parquets := map[int]int{}, map[int]int{}
@@ -133,7 +97,7 @@ sinks:
 	}
 	write(t, file, string(def))
 	write(t, filepath.Join(elsewhere, "in.jsonl"), in.String())
-	run(filepath.Join(elsewhere, "data"))
+	toTheEnd(t, bin, file, filepath.Join(elsewhere, "data"))
 	undisturbed := 0
 	for _, form := range []string{"csv", "parquet"} {
 		for name, b := range filesBelow(t, filepath.Join(elsewhere, form)) {
@@ -146,7 +110,7 @@ sinks:
 	if undisturbed != len(killed) {
 		t.Errorf("%d files, an undisturbed run writes %d", len(killed), undisturbed)
 	}
-	t.Logf("%d records, %d kills, %d of them after a commit, %d files: %s", records, kills, running, len(killed), bytes.TrimSpace(out))
+	t.Logf("%d records, %d kills, %d of them after a commit, %d files: %s", records, kills, running, len(killed), replayed)
 }
 
 // filesBelow reads all files of a folder that readers see.

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/internal/sqldb"
 	"github.com/tridentd/tridentd/internal/testenv"
 )
@@ -171,45 +170,11 @@ func TestKillWithTables(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			w, dir := newTables(t, kind), t.TempDir()
 			file, data := w.pipeline(t, dir, perFile), filepath.Join(dir, "data")
-			rng := rand.New(rand.NewPCG(20261203, 7))
 			store := filepath.Join(data, "tables")
-			var last batch.Txid
-			running := 0
-			for i := range kills {
-				cmd := start(t, bin, file, data)
-				if rng.IntN(10) > 0 && i%4 != 3 { // else at any moment, the start included
-					awaitCommit(t, store, last)
-					running++
-				}
-				time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
-				if err := cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				cmd.Wait() //nolint:errcheck // it was killed
-				txid, _ := progressOf(t, store)
-				if txid < last {
-					t.Fatalf("kill %d: txid %d after %d", i+1, txid, last)
-				}
-				last = txid
-			}
-			toTheEnd(t, bin, file, data)
-			if after, _ := progressOf(t, store); after == last {
-				t.Errorf("all was done before the last kill, at txid %d: the kills found too little at work", last)
-			}
+			running := runKilled(t, bin, file, data, store, kills, 20261203)
 			w.holds(t, inputs, perFile)
-			out, err := exec.Command(bin, "replay", file, "--data", data, "--verify").CombinedOutput()
-			if err != nil {
-				t.Errorf("replay: %v\n%s", err, out)
-			}
-			t.Logf("%d records, %d kills, %d of them after a commit, the last at txid %d: %s", inputs*perFile, kills, running, last, bytes.TrimSpace(out))
+			t.Logf("%d records, %d kills, %d of them after a commit: %s", inputs*perFile, kills, running, verified(t, bin, file, data))
 		})
-	}
-}
-
-func toTheEnd(t *testing.T, bin, file, data string) {
-	t.Helper()
-	if out, err := exec.Command(bin, "run", file, "--data", data, "--until", "caught-up", "--listen", "off").CombinedOutput(); err != nil {
-		t.Fatalf("the last run: %v\n%s", err, out)
 	}
 }
 

@@ -44,6 +44,16 @@ func (f folder) Records(context.Context) ([]sink.Record, error) {
 	return all, nil
 }
 
+// claimed returns a sink that has claimed the folder for an epoch.
+func (f folder) claimed(epoch batch.Epoch) *Sink {
+	f.t.Helper()
+	k, err := f.Open()
+	must(f.t, err)
+	_, err = k.Claim(f.t.Context(), epoch)
+	must(f.t, err)
+	return k.(*Sink)
+}
+
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Target { return folder{t, t.TempDir()} }, sinktest.ValuesOnly())
 }
@@ -68,12 +78,8 @@ func must(t *testing.T, err error) {
 // TestNamingCutOff stops between the step that decides and the renaming.
 func TestNamingCutOff(t *testing.T) {
 	f := folder{t, t.TempDir()}
-	k, err := f.Open()
-	must(t, err)
-	_, err = k.Claim(t.Context(), 1)
-	must(t, err)
-	must(t, k.Prepare(t.Context(), out(3, 1, "a")))
-	s := k.(*Sink)
+	s := f.claimed(1)
+	must(t, s.Prepare(t.Context(), out(3, 1, "a")))
 	must(t, s.journal.take(s.at, s.part))
 	if recs, err := f.Records(t.Context()); err != nil || len(recs) != 0 {
 		t.Fatalf("%d records, %v", len(recs), err)
@@ -93,20 +99,14 @@ func TestNamingCutOff(t *testing.T) {
 // TestLongSleep wakes a zombie when the step that it was about to take has been trimmed.
 func TestLongSleep(t *testing.T) {
 	f := folder{t, t.TempDir()}
-	old, err := f.Open()
-	must(t, err)
-	_, err = old.Claim(t.Context(), 1)
-	must(t, err)
+	old := f.claimed(1)
 	must(t, old.Prepare(t.Context(), out(1, 1, "zombie")))
-	now, err := f.Open()
-	must(t, err)
-	_, err = now.Claim(t.Context(), 2)
-	must(t, err)
+	now := f.claimed(2)
 	for txid := batch.Txid(1); txid <= 3*kept; txid++ {
 		must(t, now.Prepare(t.Context(), out(txid, 2, "b")))
 		must(t, now.Commit(t.Context()))
 	}
-	if ns, err := now.(*Sink).journal.numbers(); err != nil || len(ns) != kept || ns[0] < 3 {
+	if ns, err := now.journal.numbers(); err != nil || len(ns) != kept || ns[0] < 3 {
 		t.Fatalf("steps %v, %v", ns, err)
 	}
 	if err := old.Commit(t.Context()); err == nil {
@@ -125,16 +125,10 @@ func TestLongSleep(t *testing.T) {
 
 func TestLeftoversAreRemoved(t *testing.T) {
 	f := folder{t, t.TempDir()}
-	k, err := f.Open()
-	must(t, err)
-	_, err = k.Claim(t.Context(), 1)
-	must(t, err)
+	k := f.claimed(1)
 	must(t, k.Prepare(t.Context(), out(1, 1, "a")))
-	next, err := f.Open()
-	must(t, err)
-	_, err = next.Claim(t.Context(), 2)
-	must(t, err)
-	if left, err := filepath.Glob(filepath.Join(next.(*Sink).journal.dir, "*.part")); err != nil || len(left) != 0 {
+	next := f.claimed(2)
+	if left, err := filepath.Glob(filepath.Join(next.journal.dir, "*.part")); err != nil || len(left) != 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }
@@ -142,16 +136,10 @@ func TestLeftoversAreRemoved(t *testing.T) {
 // TestSweepOfAZombie lets a process that was frozen within its claim go on once another has taken over and written a batch aside.
 func TestSweepOfAZombie(t *testing.T) {
 	f := folder{t, t.TempDir()}
-	old, err := f.Open()
-	must(t, err)
-	_, err = old.Claim(t.Context(), 1)
-	must(t, err)
-	now, err := f.Open()
-	must(t, err)
-	_, err = now.Claim(t.Context(), 2)
-	must(t, err)
+	old := f.claimed(1)
+	now := f.claimed(2)
 	must(t, now.Prepare(t.Context(), out(1, 2, "a")))
-	must(t, old.(*Sink).sweep(1))
+	must(t, old.sweep(1))
 	must(t, now.Commit(t.Context()))
 	if recs, err := f.Records(t.Context()); err != nil || len(recs) != 1 {
 		t.Errorf("%d records, %v", len(recs), err)
@@ -161,12 +149,9 @@ func TestSweepOfAZombie(t *testing.T) {
 // TestPartIsGone removes what was written aside before it gets its name.
 func TestPartIsGone(t *testing.T) {
 	f := folder{t, t.TempDir()}
-	k, err := f.Open()
-	must(t, err)
-	_, err = k.Claim(t.Context(), 1)
-	must(t, err)
+	k := f.claimed(1)
 	must(t, k.Prepare(t.Context(), out(1, 1, "a")))
-	must(t, os.Remove(k.(*Sink).partName(k.(*Sink).part, 0)))
+	must(t, os.Remove(k.partName(k.part, 0)))
 	if err := k.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "txid 1") {
 		t.Errorf("a batch whose file is gone: %v", err)
 	}
@@ -175,12 +160,8 @@ func TestPartIsGone(t *testing.T) {
 // TestStepFromBefore finishes the naming of a batch whose step lists no files, as those of earlier versions.
 func TestStepFromBefore(t *testing.T) {
 	f := folder{t, t.TempDir()}
-	k, err := f.Open()
-	must(t, err)
-	_, err = k.Claim(t.Context(), 1)
-	must(t, err)
-	must(t, k.Prepare(t.Context(), out(3, 1, "a")))
-	s := k.(*Sink)
+	s := f.claimed(1)
+	must(t, s.Prepare(t.Context(), out(3, 1, "a")))
 	s.part.Files = nil
 	must(t, s.journal.take(s.at, s.part))
 	next, err := New(Config{Pipeline: "p", Sink: "out", Dir: s.cfg.Dir, Format: Format{Form: FormCSV, Columns: []Column{{Name: "v"}}}})
@@ -195,11 +176,8 @@ func TestStepFromBefore(t *testing.T) {
 func TestGarbledJournal(t *testing.T) {
 	for _, garbage := range []string{"", "{", `{"tridentd":1,"step":7}`, `{"tridentd":1,"step":1,"chain":"x"}`} {
 		f := folder{t, t.TempDir()}
-		k, err := f.Open()
-		must(t, err)
-		_, err = k.Claim(t.Context(), 1)
-		must(t, err)
-		must(t, os.WriteFile(k.(*Sink).journal.path(1), []byte(garbage), 0o600))
+		k := f.claimed(1)
+		must(t, os.WriteFile(k.journal.path(1), []byte(garbage), 0o600))
 		next, err := f.Open()
 		must(t, err)
 		_, err = next.Progress(t.Context())
@@ -211,11 +189,8 @@ func TestGarbledJournal(t *testing.T) {
 
 func TestLineBreak(t *testing.T) {
 	f := folder{t, t.TempDir()}
-	k, err := f.Open()
-	must(t, err)
-	_, err = k.Claim(t.Context(), 1)
-	must(t, err)
-	err = k.Prepare(t.Context(), out(1, 1, "a", "b\nc"))
+	k := f.claimed(1)
+	err := k.Prepare(t.Context(), out(1, 1, "a", "b\nc"))
 	if e, ok := errors.AsType[*batch.Error](err); !ok || e.Code != batch.CodeBadRecord || e.Offset != 11 || e.Partition.Number != 2 {
 		t.Errorf("a value of two lines: %v", err)
 	}
