@@ -121,7 +121,7 @@ func (p *parquetRows) add(r *sink.Record) error {
 // elements (2), and whether the element isn't null (3).
 func appendColumn(row parquet.Row, v value.Value, c *Column, at int) parquet.Row {
 	if c.Type != TypeList {
-		return append(row, leaf(v, c, c.Type, 0, at))
+		return append(row, leaf(v, c.Type, 0, at))
 	}
 	if v.IsNull() {
 		return append(row, parquet.NullValue().Level(0, 0, at))
@@ -131,7 +131,7 @@ func appendColumn(row parquet.Row, v value.Value, c *Column, at int) parquet.Row
 		return append(row, parquet.NullValue().Level(0, 1, at))
 	}
 	for i, e := range elems {
-		x := leaf(e, c, c.Elem, 2, at)
+		x := leaf(e, c.Elem, 2, at)
 		if i > 0 {
 			x.SetRepetitionLevel(1)
 		}
@@ -141,7 +141,7 @@ func appendColumn(row parquet.Row, v value.Value, c *Column, at int) parquet.Row
 }
 
 // leaf is a value at a definition level, one more if it isn't null.
-func leaf(v value.Value, c *Column, t Type, level, at int) parquet.Value {
+func leaf(v value.Value, t Type, level, at int) parquet.Value {
 	if v.IsNull() {
 		return parquet.NullValue().Level(0, level, at)
 	}
@@ -154,21 +154,7 @@ func leaf(v value.Value, c *Column, t Type, level, at int) parquet.Value {
 	case TypeFloat:
 		x = parquet.DoubleValue(v.Float())
 	case TypeDecimal:
-		n, err := unscaled(v.Decimal(), c.Scale)
-		if err != nil {
-			panic("filesink: a decimal that was read doesn't fit: " + err.Error())
-		}
-		b := make([]byte, decimalBytes)
-		neg := n.Sign() < 0
-		n.FillBytes(b)
-		for i, carry := decimalBytes-1, neg; neg && i >= 0; i-- { // two's complement
-			b[i] = ^b[i]
-			if carry {
-				b[i]++
-				carry = b[i] == 0
-			}
-		}
-		x = parquet.FixedLenByteArrayValue(b)
+		x = parquet.FixedLenByteArrayValue(v.Bytes())
 	case TypeBytes:
 		x = parquet.ByteArrayValue(v.Bytes())
 	case TypeTimestamp:

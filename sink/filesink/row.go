@@ -50,7 +50,7 @@ func (d *document) str(f jsonscan.Field) ([]byte, error) {
 
 func isNull(f jsonscan.Field) bool { return f.Kind == jsonscan.Null || f.Kind == jsonscan.Missing }
 
-// value returns a column of the row that was read. What it refers to is valid until the next call.
+// value returns a column of the row that was read: a decimal as what unscaled makes of it. What it refers to is valid until the next call.
 func (d *document) value(i int) (value.Value, error) {
 	c := &d.columns[i]
 	v, err := d.valueOf(d.fields[i], c, c.Type)
@@ -130,13 +130,11 @@ func (d *document) valueOf(f jsonscan.Field, c *Column, t Type) (value.Value, er
 				return value.Value{}, err
 			}
 			n, err := decimal.ParseBytes(text)
-			if err == nil {
-				_, err = unscaled(n, c.Scale)
-			}
 			if err != nil {
 				return value.Value{}, err
 			}
-			return value.DecimalOf(n), nil
+			b, err := unscaled(n, c.Scale)
+			return value.BytesOf(b), err
 		}
 	case TypeString, TypeBytes, TypeTimestamp:
 		if f.Kind == jsonscan.String {
@@ -166,10 +164,13 @@ func ofText(text []byte, t Type) (value.Value, error) {
 	return value.StringOf(string(text)), nil
 }
 
-var limit = new(big.Int).Exp(big.NewInt(10), big.NewInt(Precision), nil)
+var (
+	limit   = new(big.Int).Exp(big.NewInt(10), big.NewInt(Precision), nil)
+	modulus = new(big.Int).Lsh(big.NewInt(1), 8*decimalBytes)
+)
 
-// unscaled returns d * 10^scale, if that is a whole number of at most Precision digits.
-func unscaled(d decimal.Decimal, scale int) (*big.Int, error) {
+// unscaled returns d * 10^scale in two's complement, the most significant byte first, if that is a whole number of at most Precision digits.
+func unscaled(d decimal.Decimal, scale int) ([]byte, error) {
 	up := int(d.Exponent()) + scale
 	if up < 0 {
 		return nil, fmt.Errorf("%s has more than %d digits behind the point", d, scale)
@@ -181,5 +182,8 @@ func unscaled(d decimal.Decimal, scale int) (*big.Int, error) {
 	if (up > Precision && n.Sign() != 0) || n.CmpAbs(limit) >= 0 {
 		return nil, fmt.Errorf("%s has more than %d digits before the point, where %d are kept behind it", d, Precision-scale, scale)
 	}
-	return n, nil
+	if n.Sign() < 0 {
+		n.Add(n, modulus)
+	}
+	return n.FillBytes(make([]byte, decimalBytes)), nil
 }
