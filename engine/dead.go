@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tridentd/tridentd/batch"
-	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/sink"
@@ -98,14 +97,7 @@ func (p *Pipeline) planDead(pl *plan.Plan) {
 		return
 	}
 	t := d.target
-	d.sink = &sinkDef{plan: &plan.Sink{
-		Name: plan.DeadLettersSink, Describe: t.Describe(),
-		Open: func(env plan.Env) (sink.Sink, error) { return t.Open(p.name, plan.DeadLettersSink, env) },
-	}}
-	if ch, ok := t.(doctor.Checker); ok {
-		d.sink.plan.Check = ch.Check
-	}
-	p.sinks = append(p.sinks, d.sink)
+	d.sink = addSink(p, plan.DeadLettersSink, t)
 	p.text = append(p.text, fmt.Sprintf("dead letters: %s, %s", t.Describe(), d.limit.Definition()))
 	pl.Lines = append(slices.Clip(pl.Lines), fmt.Sprintf("dead letters: %s; at most %s", t.Describe(), d.limit))
 	pl.Dead = &plan.DeadLetters{Limit: d.limit, Encode: func(l *deadletter.Letter, r *sink.Record) (err error) {

@@ -37,14 +37,7 @@ func To[T any](s Stream[T], name string, target Target[T]) {
 			p.errorf("two sinks are named %q", name)
 		}
 	}
-	def := &sinkDef{plan: &plan.Sink{
-		Name: name, Describe: target.Describe(),
-		Open: func(env plan.Env) (sink.Sink, error) { return target.Open(p.name, name, env) },
-	}}
-	if ch, ok := target.(doctor.Checker); ok {
-		def.plan.Check = ch.Check
-	}
-	p.sinks = append(p.sinks, def)
+	def := addSink(p, name, target)
 	p.describe("sink %s: %s, from %s", name, def.plan.Describe, s.way())
 	step := "sink " + name
 	s.to(func(b *builder) push[T] {
@@ -77,6 +70,19 @@ func To[T any](s Stream[T], name string, target Target[T]) {
 type sinkDef struct {
 	plan  *plan.Sink
 	index int // in Plan.Sinks; known once the pipeline is compiled
+}
+
+// addSink adds a sink to the pipeline; what is sent to it is up to the caller.
+func addSink[T any](p *Pipeline, name string, target Target[T]) *sinkDef {
+	def := &sinkDef{plan: &plan.Sink{
+		Name: name, Describe: target.Describe(),
+		Open: func(env plan.Env) (sink.Sink, error) { return target.Open(p.name, name, env) },
+	}}
+	if ch, ok := target.(doctor.Checker); ok {
+		def.plan.Check = ch.Check
+	}
+	p.sinks = append(p.sinks, def)
+	return def
 }
 
 // way tells in one line how the stream comes about.

@@ -2,10 +2,8 @@ package spec
 
 import (
 	"context"
-	"errors"
 	"strings"
 
-	"github.com/tridentd/tridentd/batch"
 	connect "github.com/tridentd/tridentd/connect/kafka"
 	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/emitter"
@@ -221,10 +219,7 @@ func (c *checker) unshared(d *sourceDecl, mirrored []string) {
 
 // kafkaError reports what the Kafka source says of its settings, at the setting that it names.
 func (c *checker) kafkaError(d *sourceDecl, shared *node, err error) {
-	msg, hint := err.Error(), ""
-	if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
-		msg, hint = e.Err.Error(), e.Remedy
-	}
+	msg, hint := saying(err)
 	field, _, _ := strings.Cut(msg, ":")
 	at := d.settings.keyAt
 	for _, root := range []*node{d.settings, shared} {

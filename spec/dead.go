@@ -3,9 +3,9 @@ package spec
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/tridentd/tridentd/internal/plan"
-	"github.com/tridentd/tridentd/sink"
 	"github.com/tridentd/tridentd/sink/deadletter"
 )
 
@@ -81,25 +81,10 @@ func (p *Pipeline) planDead(pl *plan.Plan) {
 	if d == nil {
 		return
 	}
-	pl.Dead = &plan.DeadLetters{Limit: d.limit, Encode: func(l *deadletter.Letter, r *sink.Record) error {
-		l.Record(r)
-		return nil
-	}}
-	pl.Dead.Read = func(ctx context.Context, env plan.Env, yield func(*deadletter.Letter) error) error {
+	pl.Dead = &plan.DeadLetters{Limit: d.limit, Encode: p.c.dead.encode, Read: func(ctx context.Context, env plan.Env, yield func(*deadletter.Letter) error) error {
 		env.Dir = p.dir
-		return p.c.dead.letters(ctx, p.name, env, yield)
-	}
-	if d.target.connector == "file" {
-		pl.Dead.Encode = func(l *deadletter.Letter, r *sink.Record) error {
-			r.Value = l.AppendJSON(nil)
-			return nil
-		}
-	}
-	at, _ := slices.BinarySearchFunc(pl.Sinks, plan.DeadLettersSink, func(s *plan.Sink, name string) int {
-		if s.Name < name {
-			return -1
-		}
-		return 1
-	})
+		return p.c.dead.letters(ctx, env, p.name, yield)
+	}}
+	at, _ := slices.BinarySearchFunc(pl.Sinks, plan.DeadLettersSink, func(s *plan.Sink, name string) int { return strings.Compare(s.Name, name) })
 	pl.Sinks = slices.Insert(pl.Sinks, at, p.sinkTo(plan.DeadLettersSink, p.c.dead.describe+", dead letters", p.c.dead))
 }

@@ -207,10 +207,7 @@ func (b *modeler) registry(n *node) *schema.Registry {
 	}
 	r, err := schema.New(cfg)
 	if err != nil {
-		msg, hint := err.Error(), ""
-		if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
-			msg, hint = e.Err.Error(), e.Remedy
-		}
+		msg, hint := saying(err)
 		b.add(n.at, hint, "%s", msg)
 		return nil
 	}

@@ -2,11 +2,9 @@ package spec
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
-	"github.com/tridentd/tridentd/batch"
 	connect "github.com/tridentd/tridentd/connect/zookeeper"
 	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/engine"
@@ -97,10 +95,7 @@ func (c *checker) keeper(n *node) *connect.Keeper {
 
 // keeperError reports what ZooKeeper's settings say of themselves, at the setting that the text begins with.
 func (c *checker) keeperError(n *node, err error) {
-	msg, hint := err.Error(), ""
-	if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
-		msg, hint = e.Err.Error(), e.Remedy
-	}
+	msg, hint := saying(err)
 	name, _, _ := strings.Cut(msg, ":")
 	at := n.keyAt
 	for part := range strings.SplitSeq(name, ".") {

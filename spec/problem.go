@@ -2,11 +2,14 @@ package spec
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tridentd/tridentd/batch"
 )
 
 // Problem is one mistake in a pipeline's file.
@@ -105,6 +108,14 @@ func newReporter(file string, src []byte) *reporter {
 		lines[i] = strings.TrimSuffix(l, "\r")
 	}
 	return &reporter{file: file, lines: lines}
+}
+
+// saying is what an error says, and the remedy if it has one.
+func saying(err error) (msg, hint string) {
+	if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
+		return e.Err.Error(), e.Remedy
+	}
+	return err.Error(), ""
 }
 
 // urlPassword finds the password in a URL.

@@ -3,14 +3,12 @@ package spec
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/tridentd/tridentd/batch"
 	connect "github.com/tridentd/tridentd/connect/kafka"
 	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/internal/columnar"
@@ -210,7 +208,9 @@ type targetDecl struct {
 	describe string
 	check    func(ctx context.Context, env doctor.Env) []doctor.Finding // nil: it can't be checked
 	open     func(pipeline, name string, env plan.Env) (sink.Sink, error)
-	letters  func(ctx context.Context, pipeline string, env plan.Env, yield func(*deadletter.Letter) error) error
+	// Of a target of dead letters: what makes a record of one, and what reads them again.
+	encode  func(l *deadletter.Letter, r *sink.Record) error
+	letters func(ctx context.Context, env plan.Env, pipeline string, yield func(*deadletter.Letter) error) error
 }
 
 // sinkTarget checks a sink's settings.
@@ -221,18 +221,12 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 		return c.tableTarget(s)
 	case "file":
 		dir := n.get("dir").str()
-		read := func(ctx context.Context, pipeline string, env plan.Env, yield func(*deadletter.Letter) error) error {
-			return filesink.DeadLetters(dir).ReadLetters(ctx, env, pipeline, yield)
+		if s.file == nil {
+			t := filesink.DeadLetters(dir)
+			return targetDecl{describe: "files", open: t.Open, encode: t.Encode, letters: t.ReadLetters}
 		}
-		return targetDecl{describe: "files", letters: read, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
-			cfg := filesink.Config{Pipeline: pipeline, Sink: name, Dir: dir, Logger: env.Logger}
-			if s.from == nil {
-				cfg.Name = filesink.SharedName(pipeline, name)
-			}
-			if s.file != nil {
-				cfg.Format = s.file.format
-			}
-			return filesink.Open(cfg, env.Dir)
+		return targetDecl{describe: "files", open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
+			return filesink.Open(filesink.Config{Pipeline: pipeline, Sink: name, Dir: dir, Format: s.file.format, Logger: env.Logger}, env.Dir)
 		}}
 	case "kafka":
 		cluster, from, ok := c.cluster(n, s.at, s.label())
@@ -256,10 +250,7 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 		// Making one checks the settings and contacts nobody.
 		probe, err := connect.NewSink(cluster, cfg, c.m.name, s.name, plan.Env{})
 		if err != nil {
-			msg, hint := err.Error(), ""
-			if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
-				msg, hint = e.Err.Error(), e.Remedy
-			}
+			msg, hint := saying(err)
 			c.add(n.keyAt, hint, "%s", msg)
 			return targetDecl{}
 		}
@@ -273,12 +264,15 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 			}
 			return found
 		}
-		read := func(ctx context.Context, pipeline string, env plan.Env, yield func(*deadletter.Letter) error) error {
-			return connect.ReadLetters(ctx, cluster, cfg.Topic, env, pipeline, yield)
+		return targetDecl{
+			describe: "kafka topic " + cfg.Topic, check: check, encode: connect.EncodeLetter,
+			open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
+				return connect.NewSink(cluster, cfg, pipeline, name, env)
+			},
+			letters: func(ctx context.Context, env plan.Env, pipeline string, yield func(*deadletter.Letter) error) error {
+				return connect.ReadLetters(ctx, cluster, cfg.Topic, env, pipeline, yield)
+			},
 		}
-		return targetDecl{describe: "kafka topic " + cfg.Topic, check: check, letters: read, open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
-			return connect.NewSink(cluster, cfg, pipeline, name, env)
-		}}
 	}
 	return targetDecl{}
 }

@@ -2,9 +2,7 @@ package spec
 
 import (
 	"context"
-	"errors"
 
-	"github.com/tridentd/tridentd/batch"
 	"github.com/tridentd/tridentd/doctor"
 	"github.com/tridentd/tridentd/internal/plan"
 	"github.com/tridentd/tridentd/sink"
@@ -54,10 +52,7 @@ func (c *checker) tableTarget(s *sinkDecl) targetDecl {
 		return targetDecl{} // reported already
 	}
 	if err := cfg.Validate(); err != nil {
-		msg, hint := err.Error(), ""
-		if e, ok := errors.AsType[*batch.Error](err); ok && e.Err != nil {
-			msg, hint = e.Err.Error(), e.Remedy
-		}
+		msg, hint := saying(err)
 		c.add(n.keyAt, hint, "%s", msg)
 		return targetDecl{}
 	}

@@ -22,11 +22,14 @@ import (
 // exist.
 func (c *Cluster) DeadLetters(topic string) Target[*deadletter.Letter] {
 	t := newTarget[*deadletter.Letter](c, topic, "dead letters")
-	t.encode = func(l *deadletter.Letter, r *sink.Record) error {
-		l.Record(r)
-		return nil
-	}
+	t.encode = EncodeLetter
 	return t
+}
+
+// EncodeLetter makes r the record that a topic has of a letter.
+func EncodeLetter(l *deadletter.Letter, r *sink.Record) error {
+	l.Record(r)
+	return nil
 }
 
 // ReadLetters passes on the dead letters that the target's topic holds of a pipeline.

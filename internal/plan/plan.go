@@ -257,9 +257,9 @@ type TaskContext struct {
 type RejectKind string
 
 const (
-	RejectBad    RejectKind = "bad"
-	RejectLate   RejectKind = "late"
-	RejectFuture RejectKind = "future"
+	RejectBad    RejectKind = deadletter.Bad
+	RejectLate   RejectKind = deadletter.Late
+	RejectFuture RejectKind = deadletter.Future
 )
 
 // Rejected is a row that was turned away. Key and Value are the source record's own, copied. In later stages Key is the
@@ -420,7 +420,7 @@ type DeadLetters struct {
 }
 
 // DeadLettersSink is the name of the sink that takes dead letters.
-const DeadLettersSink = "dead_letters"
+const DeadLettersSink = deadletter.Sink
 
 // DeadLimit is how many bad records may become dead letters before the pipeline stops: what is met first counts. Late records, and those
 // of the future, don't.

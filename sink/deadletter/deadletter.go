@@ -17,6 +17,9 @@ import (
 	"github.com/tridentd/tridentd/sink"
 )
 
+// Sink is the name of the sink of a pipeline that takes its dead letters.
+const Sink = "dead_letters"
+
 // Kinds of letters.
 const (
 	Bad    = "bad"    // the record couldn't be decoded, or a step failed on it

@@ -26,15 +26,12 @@ func (t Target[T]) ReadLetters(ctx context.Context, env emitter.Env, pipeline st
 	return ReadLetters(ctx, t.place(env), pipeline, yield)
 }
 
-// SharedName begins the names of a sink's files in a folder that pipelines share.
-func SharedName(pipeline, sink string) string { return pipeline + "." + sink }
-
-// lettersSink is the name of the sink that takes dead letters.
-const lettersSink = "dead_letters"
+// sharedName begins the names of a sink's files in a folder that pipelines share.
+func sharedName(pipeline, sink string) string { return pipeline + "." + sink }
 
 // ReadLetters passes on the dead letters that a folder holds of a pipeline, batch by batch. A folder that doesn't exist holds none.
 func ReadLetters(ctx context.Context, dir, pipeline string, yield func(*deadletter.Letter) error) error {
-	names, err := filepath.Glob(filepath.Join(globEscape(dir), globEscape(SharedName(pipeline, lettersSink))+"-*.jsonl"))
+	names, err := filepath.Glob(filepath.Join(globEscape(dir), globEscape(sharedName(pipeline, deadletter.Sink))+"-*.jsonl"))
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (t Target[T]) Open(pipeline, name string, env emitter.Env) (sink.Sink, erro
 	}
 	cfg := Config{Pipeline: pipeline, Sink: name, Dir: t.dir, Format: t.format, Logger: env.Logger}
 	if t.shared {
-		cfg.Name = SharedName(pipeline, name)
+		cfg.Name = sharedName(pipeline, name)
 	}
 	return Open(cfg, env.Dir)
 }
