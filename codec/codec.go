@@ -37,7 +37,6 @@ package codec
 import (
 	"bytes"
 	"errors"
-	"slices"
 
 	"github.com/tridentd/tridentd/batch"
 )
@@ -133,10 +132,7 @@ func Bytes() Decoder[[]byte] {
 func Record() Decoder[batch.Record] {
 	return plain[batch.Record]{"record", func(r *batch.Record, into *batch.Record) error {
 		c := *r
-		c.Key, c.Value, c.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
-		for i := range c.Headers {
-			c.Headers[i].Value = bytes.Clone(c.Headers[i].Value)
-		}
+		c.Key, c.Value, c.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), batch.CloneHeaders(r.Headers)
 		*into = c
 		return nil
 	}}

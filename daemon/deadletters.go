@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -162,24 +161,13 @@ func (a *app) printLetters(all []*deadletter.Letter, format string) error {
 		}
 		err := p.Row([]value.Value{
 			value.IntOf(int64(l.Txid)), value.StringOf(l.Kind), value.StringOf(l.Partition.Source), value.StringOf(l.Partition.Topic),
-			value.IntOf(int64(l.Partition.Number)), value.IntOf(l.Offset), at, value.StringOf(l.Step), value.StringOf(l.Cause), rawValue(l.Key), rawValue(l.Value),
+			value.IntOf(int64(l.Partition.Number)), value.IntOf(l.Offset), at, value.StringOf(l.Step), value.StringOf(l.Cause), shown(l.Key), shown(l.Value),
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return p.end()
-}
-
-// rawValue is bytes of a record: text where they are that.
-func rawValue(b []byte) value.Value {
-	switch {
-	case b == nil:
-		return value.NullValue()
-	case utf8.Valid(b):
-		return value.StringOf(string(b))
-	}
-	return value.BytesOf(b)
 }
 
 // printLetterObjects prints letters in the form that files have them in, headers included.

@@ -13,7 +13,7 @@ import (
 // topic, partition and offset. One task takes all of them; they keep their event times. If compare panics, none of the batch's values are
 // handed on, and they count as one bad row. The type must be of exported fields throughout.
 func (s Stream[T]) BatchSort(compare func(a, b T) int) Stream[T] {
-	return arrange(s, "batch_sort", nil, func(t *rowsTask[T], vals []T, rows []row) []row {
+	return arrange(s, "batch_sort", 0, func(t *rowsTask[T], vals []T, rows []row) []row {
 		sorted := slices.Clone(rows)
 		if !t.rc.guard(t.stage.Name, func() {
 			slices.SortStableFunc(sorted, func(a, b row) int { return compare(vals[a.at], vals[b.at]) })
@@ -38,7 +38,7 @@ func (s Stream[T]) BatchLimit(n int) Stream[T] {
 		s.p.errorf("%s: one value at least must pass", kind)
 		return s
 	}
-	return arrange(s, kind, &plan.Limiter{Rows: int64(n)}, func(t *rowsTask[T], _ []T, rows []row) []row { return first(t, rows, n) })
+	return arrange(s, kind, n, func(t *rowsTask[T], _ []T, rows []row) []row { return first(t, rows, n) })
 }
 
 // BatchLimitBy hands on the first n values of each group of each batch and drops the others. Groups come in the order of shards and keys.
@@ -61,7 +61,7 @@ func BatchLimitBy[K comparable, T any](g Grouped[K, T], n int) Stream[T] {
 		return out
 	}
 	sendRows(g.s, e, index, 0, 0, wire, func(b *builder) placer[T] {
-		return limited(b, &plan.Limiter{Rows: int64(n)}, byKey(g)(b))
+		return limited(b, n, byKey(g)(b))
 	})
 	e.Next = func() plan.StageTask {
 		vals := &sideOf[T]{wire: wire}
@@ -74,8 +74,8 @@ func BatchLimitBy[K comparable, T any](g Grouped[K, T], n int) Stream[T] {
 	return out
 }
 
-// arrange hands all values of a batch to one task, which hands on what order returns of them. With a limit a task sends no more than can pass.
-func arrange[T any](s Stream[T], kind string, limit *plan.Limiter, order func(t *rowsTask[T], vals []T, rows []row) []row) Stream[T] {
+// arrange hands all values of a batch to one task, which hands on what order returns of them. With a limit, which isn't 0, a task sends no more than can pass.
+func arrange[T any](s Stream[T], kind string, limit int, order func(t *rowsTask[T], vals []T, rows []row) []row) Stream[T] {
 	p := s.p
 	out, e, index := rowsStage[T](p, kind, "")
 	after(&out, s)
@@ -87,10 +87,10 @@ func arrange[T any](s Stream[T], kind string, limit *plan.Limiter, order func(t 
 	sendRows(s, e, index, 0, 1, wire, func(b *builder) placer[T] {
 		key := partKeys(1)[0]
 		all := func(_ *rec, _ T, put func([]byte) bool) { put(key) }
-		if limit == nil {
+		if limit == 0 {
 			return all
 		}
-		return limited(b, &plan.Limiter{Rows: limit.Rows}, all)
+		return limited(b, limit, all)
 	})
 	e.Next = func() plan.StageTask {
 		vals := &sideOf[T]{wire: wire}
@@ -105,7 +105,8 @@ func arrange[T any](s Stream[T], kind string, limit *plan.Limiter, order func(t 
 }
 
 // limited places, of each key, only so many values of a task: more can't pass the stage behind. One that can't be sent doesn't count.
-func limited[T any](b *builder, l *plan.Limiter, place placer[T]) placer[T] {
+func limited[T any](b *builder, n int, place placer[T]) placer[T] {
+	l := &plan.Limiter{Rows: int64(n)}
 	b.begin = append(b.begin, func(*rec) { l.Reset() })
 	var of *rec
 	var put func(key []byte) bool

@@ -26,6 +26,14 @@ type Progress struct {
 	Chain uint64
 }
 
+// Text says what a target holds, for people.
+func (p Progress) Text() string {
+	if p.Txid == 0 {
+		return "has been given nothing yet"
+	}
+	return fmt.Sprintf("holds the output up to txid %d, of epoch %d", p.Txid, p.Epoch)
+}
+
 // Sink is a target of one pipeline's sink.
 //
 // An error of any method is a *batch.Error that says whether another attempt may succeed; one that says nothing about itself is taken

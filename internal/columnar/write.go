@@ -3,6 +3,7 @@ package columnar
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tridentd/tridentd/internal/names"
@@ -24,12 +25,7 @@ func origins(fields []Field) (*origin, error) {
 	for i, f := range fields {
 		at := root
 		for name := range strings.SplitSeq(f.Name, ".") {
-			var next *origin
-			for _, m := range at.members {
-				if m.name == name {
-					next = m
-				}
-			}
+			next := at.take(name)
 			if next == nil {
 				next = &origin{name: name, at: -1}
 				at.members = append(at.members, next)
@@ -47,7 +43,7 @@ func origins(fields []Field) (*origin, error) {
 	return root, nil
 }
 
-// take returns the member of a name.
+// take returns the member of a name; nil if there is none.
 func (o *origin) take(name string) *origin {
 	for _, m := range o.members {
 		if m.name == name {
@@ -80,12 +76,8 @@ func (m *misfits) add(path, format string, args ...any) {
 // unplaced notes the members of o that a record has no field for; known are the fields that it has.
 func (m *misfits) unplaced(o *origin, prefix, where string, known []string) {
 	for _, c := range o.members {
-		has := false
-		for _, k := range known {
-			has = has || k == c.name
-		}
 		switch near, ok := names.Nearest(c.name, known); {
-		case has:
+		case slices.Contains(known, c.name):
 		case ok:
 			m.add(prefix+c.name, "%s has no such field; did it mean %s?", where, near)
 		default:

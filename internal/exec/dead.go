@@ -132,20 +132,10 @@ func parseCounted(key, row []byte) (c counted, err error) {
 	return counted{cols[0].Nanos(), cols[1].Int(), cols[2].Int()}, nil
 }
 
-// collectDead holds the batch's dead letters against their limit and notes them in _dead_letters. before are the batches in flight ahead
-// of f, the newest first. A batch that was recorded has been held against the limit that counted then.
-func (x *Executor) collectDead(f *flight, before []*flight) error {
+// collectDead holds the batch's dead letters against their limit and notes them in _dead_letters. A batch that was recorded has been held against the limit that counted then.
+func (x *Executor) collectDead(f *flight) error {
 	if x.plan.Dead == nil {
 		return nil
-	}
-	switch {
-	case f.again: // f.was is that of the first run
-	case len(before) > 0:
-		f.was = before[0].tally
-	default:
-		x.mu.Lock()
-		f.was = x.tally
-		x.mu.Unlock()
 	}
 	bad := int64(0)
 	var last *deadletter.Letter

@@ -195,20 +195,10 @@ func parseGiven(row []byte) (g given, err error) {
 	return g, err
 }
 
-// collectSinks brings together what the tasks of f have for the sinks, and notes it in _sinks. before are the batches in flight
-// ahead of f, the newest first.
-func (x *Executor) collectSinks(f *flight, before []*flight) error {
+// collectSinks brings together what the tasks of f have for the sinks, and notes it in _sinks.
+func (x *Executor) collectSinks(f *flight) error {
 	if len(x.plan.Sinks) == 0 {
 		return nil
-	}
-	switch {
-	case f.given != nil: // a second run
-	case len(before) > 0:
-		f.given = before[0].gives
-	default:
-		x.mu.Lock()
-		f.given = x.given
-		x.mu.Unlock()
 	}
 	f.outputs, f.gives = make([]*sink.Output, len(x.plan.Sinks)), slices.Clone(f.given)
 	w := newRowWriter(context.Background(), nil, x.cfg.Shards)
@@ -246,6 +236,19 @@ func (x *Executor) collectSinks(f *flight, before []*flight) error {
 		f.sets = append(f.sets, set)
 	}
 	return nil
+}
+
+// inherit notes what the batch ahead of f leaves for it. before are the batches in flight ahead of f, the newest first.
+func (x *Executor) inherit(f *flight, before []*flight) {
+	switch {
+	case f.again: // it has what the first run had
+	case len(before) > 0:
+		f.given, f.was = before[0].gives, before[0].tally
+	default:
+		x.mu.Lock()
+		f.given, f.was = x.given, x.tally
+		x.mu.Unlock()
+	}
 }
 
 // outputDigest chains a batch's output to what a sink was given before. Where a record came from is no part of it.

@@ -155,10 +155,11 @@ func (x *Executor) stateStage(ctx context.Context, f *flight, before []*flight, 
 	}
 	x.checkOrder(f, through)
 	x.collectRejected(f)
-	if err := x.collectDead(f, before); err != nil {
+	x.inherit(f, before)
+	if err := x.collectDead(f); err != nil {
 		return err
 	}
-	if err := x.collectSinks(f, before); err != nil {
+	if err := x.collectSinks(f); err != nil {
 		return err
 	}
 	if x.windowed {

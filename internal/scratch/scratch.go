@@ -59,18 +59,29 @@ func held(lock *os.File) bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-// InUse lists the directories of a prefix that somebody holds the lock of, in the order of names.
-func InUse(parent, prefix string) ([]string, error) {
+// locks lists the locks of a prefix, in the order of names.
+func locks(parent, prefix string) ([]string, error) {
 	names, err := os.ReadDir(parent)
 	if err != nil {
 		return nil, err
 	}
-	var dirs []string
+	var paths []string
 	for _, n := range names {
-		if !strings.HasPrefix(n.Name(), prefix) || !strings.HasSuffix(n.Name(), LockSuffix) {
-			continue
+		if strings.HasPrefix(n.Name(), prefix) && strings.HasSuffix(n.Name(), LockSuffix) {
+			paths = append(paths, filepath.Join(parent, n.Name()))
 		}
-		path := filepath.Join(parent, n.Name())
+	}
+	return paths, nil
+}
+
+// InUse lists the directories of a prefix that somebody holds the lock of, in the order of names.
+func InUse(parent, prefix string) ([]string, error) {
+	paths, err := locks(parent, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, path := range paths {
 		lock, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) { // given up meanwhile
 			continue
@@ -91,15 +102,11 @@ func InUse(parent, prefix string) ([]string, error) {
 
 // Sweep removes directories of a prefix that nobody holds the lock of. What can't be removed is left to the next one.
 func Sweep(parent, prefix string) {
-	names, err := os.ReadDir(parent)
+	paths, err := locks(parent, prefix)
 	if err != nil {
 		return
 	}
-	for _, n := range names {
-		if !strings.HasPrefix(n.Name(), prefix) || !strings.HasSuffix(n.Name(), LockSuffix) {
-			continue
-		}
-		path := filepath.Join(parent, n.Name())
+	for _, path := range paths {
 		lock, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
 			continue

@@ -50,15 +50,10 @@ func Check(ctx context.Context, cfg Config) []doctor.Finding {
 		return append(all, *f)
 	}
 	p, err := s.fetch(ctx, client, false)
-	switch {
-	case err != nil:
-		all = append(all, doctor.Of(progress, s.failure("reading the progress", err)))
-	case p.Txid == 0:
-		all = append(all, doctor.Finding{Subject: progress, Text: "has been given nothing yet"})
-	default:
-		all = append(all, doctor.Finding{Subject: progress, Text: fmt.Sprintf("holds the output up to txid %d, of epoch %d", p.Txid, p.Epoch)})
+	if err != nil {
+		return append(all, doctor.Of(progress, s.failure("reading the progress", err)))
 	}
-	return all
+	return append(all, doctor.Finding{Subject: progress, Text: p.Text()})
 }
 
 // number returns a configuration's value; ok is false if it can't be seen.

@@ -2,7 +2,6 @@ package sqlsink
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -41,15 +40,10 @@ func Check(ctx context.Context, cfg Config) []doctor.Finding {
 		all = append(all, doctor.Finding{Subject: table, Text: written(&s.cfg, columns)})
 	}
 	p, err := s.read(ctx, s.db)
-	switch {
-	case err != nil:
-		all = append(all, doctor.Of(progress, s.failure("reading the progress", err)))
-	case p.Txid == 0:
-		all = append(all, doctor.Finding{Subject: progress, Text: "has been given nothing yet"})
-	default:
-		all = append(all, doctor.Finding{Subject: progress, Text: fmt.Sprintf("holds the output up to txid %d, of epoch %d", p.Txid, p.Epoch)})
+	if err != nil {
+		return append(all, doctor.Of(progress, s.failure("reading the progress", err)))
 	}
-	return all
+	return append(all, doctor.Finding{Subject: progress, Text: p.Text()})
 }
 
 func (s *Sink) version(ctx context.Context) (string, error) {

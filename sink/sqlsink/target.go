@@ -42,29 +42,20 @@ func newTarget[T any](cfg Config) Target[T] {
 	if err != nil {
 		err = configError("give the type fields that JSON can hold", "table %s: %w", cfg.Table, err)
 	} else {
-		err = missing(enc, &cfg)
+		err = missing[T](&cfg)
 	}
 	return Target[T]{cfg: cfg, encode: enc, err: err}
 }
 
 // missing names a column that a struct has no field for. What other types have is known of their values only.
-func missing[T any](enc codec.Encode[T], cfg *Config) error {
-	var zero T
-	t := reflect.TypeFor[T]()
-	if t.Kind() != reflect.Struct || t.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
-		return nil
-	}
-	doc, err := enc(nil, zero)
+func missing[T any](cfg *Config) error {
+	fields, err := codec.Fields[T]()
 	if err != nil {
-		return nil //nolint:nilerr // a value may be what a zero isn't
-	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(doc, &fields) != nil {
-		return nil
+		return nil //nolint:nilerr // it is no struct
 	}
 	for _, c := range cfg.Columns {
-		if _, ok := fields[c]; !ok {
-			return configError("name the column as the field, or tag the field json:\""+c+"\"", "table %s: %s has no field for the column %s", cfg.Table, t, c)
+		if !slices.ContainsFunc(fields, func(f codec.Field) bool { return f.Name == c }) {
+			return configError("name the column as the field, or tag the field trident:\""+c+"\"", "table %s: %s has no field for the column %s", cfg.Table, reflect.TypeFor[T](), c)
 		}
 	}
 	return nil
