@@ -54,13 +54,14 @@ func (s Stream[T]) Name(name string) Stream[T] {
 
 // Parallelism bounds how many of the tasks that s lies in work at once: partitions of its sources, or partitions of the stage behind
 // a repartitioning, a join or an aggregate. It spares memory, or a server that a function asks; no result depends on it, and
-// without it all cores are used. The least of several bounds counts.
+// without it all cores are used. The least of several bounds counts. Behind PartitionPersistEmit tasks work one after the other anyway.
+// The streams of a query can't be bounded: each call has one task, and callers decide how many there are.
 func (s Stream[T]) Parallelism(n int) Stream[T] {
 	switch {
 	case n < 1:
 		s.p.errorf("Parallelism(%d): at least one task must work", n)
-	case len(s.at) == 0:
-		s.p.errorf("Parallelism: the stream has no tasks of its own that it could bound")
+	case s.p.outer != nil && len(s.at) == 0:
+		s.p.errorf("Parallelism: it can't bound how many calls of a query are answered at once")
 	}
 	for _, bound := range s.at {
 		if *bound == 0 || n < *bound {

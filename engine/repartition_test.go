@@ -456,6 +456,17 @@ func TestNameAndParallelism(t *testing.T) {
 			t.Errorf("%v, want %q", err, words)
 		}
 	}
+	asked := engine.New("test")
+	engine.Query(asked, "q", func(args engine.Stream[sentence]) engine.Stream[sentence] { return args.Parallelism(1) })
+	if _, err := asked.Plan(); err == nil || !strings.Contains(err.Error(), "it can't bound how many calls of a query") {
+		t.Error(err)
+	}
+	behind := engine.New("test")
+	emitted := engine.PartitionPersistEmit(words(behind, "in"), "kept", func(*engine.Batch, []string, *engine.KV[string, int64], func(string)) error { return nil }, "word")
+	collect(emitted.Parallelism(1), "rows", initial)
+	if _, err := behind.Plan(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A bound holds in the source stage and behind a repartitioning.
