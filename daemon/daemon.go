@@ -139,7 +139,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.runCommand(), a.demoCommand(), a.validateCommand(), a.testCommand(), a.queryCommand(), a.ledgerCommand(), a.replayCommand(), a.diffCommand(), a.migrateCommand(), a.savepointCommand(), a.statusCommand(), a.doctorCommand(), a.offsetsCommand(), a.stateCommand(), a.lagCommand(), a.deadLettersCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.demoCommand(), a.validateCommand(), a.testCommand(), a.queryCommand(), a.ledgerCommand(), a.replayCommand(), a.diffCommand(), a.migrateCommand(), a.savepointCommand(), a.statusCommand(), a.doctorCommand(), a.offsetsCommand(), a.stateCommand(), a.lagCommand(), a.deadLettersCommand(), a.transactionsCommand(), a.versionCommand())
 	return root
 }
 

@@ -66,6 +66,11 @@ func To[T any](s Stream[T], name string, target Target[T]) {
 	})
 }
 
+// transactor is a target whose servers hold transactions for its sinks.
+type transactor interface {
+	Transactions(pipeline, name string) (sink.Transactions, error)
+}
+
 // sinkDef is a sink under construction.
 type sinkDef struct {
 	plan  *plan.Sink
@@ -80,6 +85,9 @@ func addSink[T any](p *Pipeline, name string, target Target[T]) *sinkDef {
 	}}
 	if ch, ok := target.(doctor.Checker); ok {
 		def.plan.Check = ch.Check
+	}
+	if tx, ok := target.(transactor); ok {
+		def.plan.Transactions = func() (sink.Transactions, error) { return tx.Transactions(p.name, name) }
 	}
 	p.sinks = append(p.sinks, def)
 	return def

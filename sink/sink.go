@@ -59,6 +59,29 @@ type Sink interface {
 	Close(ctx context.Context) error
 }
 
+// Transactions are those that the servers of a target hold for a pipeline's sinks.
+type Transactions interface {
+	// List returns them by their ids, those of sinks that the pipeline no longer has among them.
+	List(ctx context.Context) ([]Transaction, error)
+	// Settle ends an open one: what was prepared is dropped, what was being committed is committed to its end. A run that uses the id must
+	// claim it again. It returns when the servers have settled it.
+	Settle(ctx context.Context, id string) error
+	Close()
+}
+
+// Transaction is the last one of an id.
+type Transaction struct {
+	ID, Sink string
+	State    string // in the servers' words
+	Open     bool   // readers wait for its end
+	Since    time.Time
+	Timeout  time.Duration // after what the servers abort it by themselves
+	Producer int64
+	Epoch    int16
+	// Partitions have output of it, or no mark of its end yet.
+	Partitions []batch.Partition
+}
+
 // Deposed is the error of a claim under an epoch, or of anything else, when the place was claimed under a higher one: "topic t".
 func Deposed(place string, held, own batch.Epoch) error {
 	return batch.NewError(batch.Permanent, batch.CodeDeposed, "claim",

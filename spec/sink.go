@@ -208,6 +208,8 @@ type targetDecl struct {
 	describe string
 	check    func(ctx context.Context, env doctor.Env) []doctor.Finding // nil: it can't be checked
 	open     func(pipeline, name string, env plan.Env) (sink.Sink, error)
+	// Transactions are those that the target's servers hold; nil: they hold none.
+	transactions func(pipeline, name string) (sink.Transactions, error)
 	// Of a target of dead letters: what makes a record of one, and what reads them again.
 	encode  func(l *deadletter.Letter, r *sink.Record) error
 	letters func(ctx context.Context, env plan.Env, pipeline string, yield func(*deadletter.Letter) error) error
@@ -268,6 +270,9 @@ func (c *checker) sinkTarget(s *sinkDecl) targetDecl {
 			describe: "kafka topic " + cfg.Topic, check: check, encode: connect.EncodeLetter,
 			open: func(pipeline, name string, env plan.Env) (sink.Sink, error) {
 				return connect.NewSink(cluster, cfg, pipeline, name, env)
+			},
+			transactions: func(pipeline, name string) (sink.Transactions, error) {
+				return connect.SinkTransactions(cluster, cfg, pipeline, name)
 			},
 			letters: func(ctx context.Context, env plan.Env, pipeline string, yield func(*deadletter.Letter) error) error {
 				return connect.ReadLetters(ctx, cluster, cfg.Topic, env, pipeline, yield)
@@ -407,10 +412,14 @@ func (p *Pipeline) sinkTo(name, describe string, target targetDecl) *plan.Sink {
 			return target.check(ctx, env)
 		}
 	}
-	return &plan.Sink{Name: name, Describe: describe, Check: check, Open: func(env plan.Env) (sink.Sink, error) {
+	out := &plan.Sink{Name: name, Describe: describe, Check: check, Open: func(env plan.Env) (sink.Sink, error) {
 		env.Dir = p.dir
 		return target.open(p.name, name, env)
 	}}
+	if target.transactions != nil {
+		out.Transactions = func() (sink.Transactions, error) { return target.transactions(p.name, name) }
+	}
+	return out
 }
 
 // outlet collects what one task has for one sink. Several ways through the streams may lead there: the rows of a block are brought into the

@@ -132,28 +132,53 @@ func (t Target[T]) Check(ctx context.Context, env doctor.Env) []doctor.Finding {
 	return CheckSink(ctx, t.cluster.cfg, t.cfg, env.Pipeline, env.Sink)
 }
 
+// Transactions returns those that the cluster holds for the pipeline's sinks. It contacts nobody.
+func (t Target[T]) Transactions(pipeline, name string) (sink.Transactions, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	return SinkTransactions(t.cluster.cfg, t.cfg, pipeline, name)
+}
+
+// SinkTransactions are those of the cluster of a pipeline's sink.
+func SinkTransactions(cluster kafka.Config, cfg kafkasink.Config, pipeline, name string) (sink.Transactions, error) {
+	cfg, err := sinkConfig(cluster, cfg, pipeline, name, hclog.NewNullLogger())
+	if err != nil {
+		return nil, err
+	}
+	return kafkasink.Transactions(cfg)
+}
+
+// sinkConfig completes a sink's settings by those of its cluster.
+func sinkConfig(cluster kafka.Config, cfg kafkasink.Config, pipeline, name string, log hclog.Logger) (kafkasink.Config, error) {
+	if len(cluster.Brokers) == 0 {
+		return cfg, batch.NewError(batch.Permanent, batch.CodeConfiguration, "kafka sink", fmt.Errorf("brokers: none are given"), "name the cluster's brokers as host:port")
+	}
+	opts, err := cluster.ClientOptions(log)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Pipeline, cfg.Sink, cfg.Client, cfg.Logger = pipeline, name, opts, log
+	if cfg.Timeout == 0 {
+		cfg.Timeout = cluster.Timeout
+	}
+	return cfg, nil
+}
+
 // CheckSink asks the cluster of a sink whether the sink can be written.
 func CheckSink(ctx context.Context, cluster kafka.Config, cfg kafkasink.Config, pipeline, name string) []doctor.Finding {
-	opts, err := cluster.ClientOptions(hclog.NewNullLogger())
+	cfg, err := sinkConfig(cluster, cfg, pipeline, name, hclog.NewNullLogger())
 	if err != nil {
 		return []doctor.Finding{doctor.Of("kafka sink "+name, err)}
 	}
-	cfg.Pipeline, cfg.Sink, cfg.Client = pipeline, name, opts
 	return kafkasink.Check(ctx, cfg)
 }
 
 // NewSink makes the sink name of a pipeline, which writes to a cluster.
 func NewSink(cluster kafka.Config, cfg kafkasink.Config, pipeline, name string, env emitter.Env) (sink.Sink, error) {
-	if len(cluster.Brokers) == 0 {
-		return nil, batch.NewError(batch.Permanent, batch.CodeConfiguration, "kafka sink", fmt.Errorf("brokers: none are given"), "name the cluster's brokers as host:port")
-	}
-	opts, err := cluster.ClientOptions(env.Logger)
+	cfg, err := sinkConfig(cluster, cfg, pipeline, name, env.Logger)
 	if err != nil {
 		return nil, err
-	}
-	cfg.Pipeline, cfg.Sink, cfg.Client, cfg.Logger = pipeline, name, opts, env.Logger
-	if cfg.Timeout == 0 {
-		cfg.Timeout = cluster.Timeout
 	}
 	s, err := kafkasink.New(cfg)
 	if err != nil {

@@ -406,6 +406,8 @@ type Sink struct {
 	Open func(env Env) (sink.Sink, error)
 	// Check asks the target how it is; nil: it can't be checked.
 	Check func(ctx context.Context, env doctor.Env) []doctor.Finding
+	// Transactions asks for those that the target's servers hold for the pipeline; nil: they hold none.
+	Transactions func() (sink.Transactions, error)
 }
 
 // DeadLetters says what becomes of records that a source with the policy DeadLetter turns away. The plan has a sink of the name
